@@ -5,7 +5,6 @@
 
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_catalogue::dialect::{CacheInfo, Dialect, Dialects, Engine, MetricSpec, TextRules};
-use metrics_agent_catalogue::scraping::TextLimits;
 use metrics_agent_scrape::exposition::{GpuReader, Reader};
 
 #[path = "../parts/first_line.rs"]
@@ -67,7 +66,7 @@ fn read(dialect: &Dialect, text: &[u8]) {
 
 /// The same for a text whose engine is not known.
 fn read_any(engines: &[Engine], text: &[u8]) {
-    let reader = || Reader::of_engines(engines, TextRules::default(), TextLimits::default());
+    let reader = || Reader::of_engines(engines, TextRules::default());
     let whole = reader().read(text);
     let mut cut = reader();
     cut.start();
@@ -77,7 +76,7 @@ fn read_any(engines: &[Engine], text: &[u8]) {
 
 /// The same for a DCGM exporter's text.
 fn gpus(text: &[u8]) {
-    let mut reader = GpuReader::new(["a".into(), "b".into()], TextLimits::default());
+    let mut reader = GpuReader::new(["a".into(), "b".into()]);
     reader.start();
     reader.feed(text);
     let whole = reader.finish();

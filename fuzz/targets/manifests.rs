@@ -9,7 +9,6 @@ use endpoint_picker_wire::{pipeline_into_core, policy_into_core};
 use libfuzzer_sys::fuzz_target;
 use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests::File;
-use metrics_agent_support::files::FileLimits;
 
 fuzz_target!(|input: &[u8]| {
     let file = File { path: Path::new("m.yaml").into(), bytes: input.to_vec() };
@@ -21,7 +20,6 @@ fuzz_target!(|input: &[u8]| {
         avoid_failing: Duration::ZERO,
         epp_rules: EppRules::V011,
         rules: None,
-        file_limits: FileLimits::default(),
     };
     match Plan::read(&[file], &options) {
         Ok(plan) => {

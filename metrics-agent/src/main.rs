@@ -17,8 +17,6 @@ use metrics_agent::{logging, replay};
 use metrics_agent_check as check;
 use metrics_agent_doctor::doctor::EnvoyAdmin;
 use metrics_agent_doctor::{doctor, explain, recorded};
-use metrics_agent_sources::endpoints::LabelLimits;
-use metrics_agent_sources::kubernetes::Limits;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -88,8 +86,7 @@ async fn check_cluster(
     let pool = policy.only_pool().map(str::to_owned);
     let options = policy.options()?;
     // Pods are not read.
-    let limits = Limits { pods: 0, labels: LabelLimits::default(), objects: options.file_limits };
-    let watched = kubernetes.settings(limits);
+    let watched = kubernetes.settings(0);
     let report = check::cluster::check(watched, pool, envoy_gateway, options).await?;
     print(&report)?;
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

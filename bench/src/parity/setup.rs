@@ -2,7 +2,6 @@
 
 use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests::File;
-use metrics_agent_support::files::FileLimits;
 
 use crate::manifests::Manifests;
 use crate::parity::generator::configuration::{self, Shape};
@@ -346,7 +345,6 @@ impl Comparison {
             avoid_failing: Duration::ZERO,
             epp_rules: self.rules,
             rules: None,
-            file_limits: FileLimits::default(),
         };
         let plan = Plan::read(&files, &options).map_err(|problems| anyhow!("{problems}"))?;
         let mut policy = plan.pools.into_iter().next().context("a pool")?.policy;

@@ -24,7 +24,6 @@ use std::sync::Arc;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{NamedRules, epp_rules_from_core, v1};
 use metrics_agent_sources::manifests::{Problem, Problems, Source};
-use metrics_agent_support::files::FileLimits;
 pub use plan::{Plan, PoolPlan};
 
 /// Options for reading manifests, and the part of every pool's policy that comes from flags.
@@ -46,8 +45,6 @@ pub struct Options {
     /// The rules of pools without an `EndpointPickerConfig`; `None`: the recommended ones, and the EPP's
     /// default where a version of the EPP decides.
     pub rules: Option<NamedRules>,
-    /// Limits on files.
-    pub file_limits: FileLimits,
 }
 
 impl Options {

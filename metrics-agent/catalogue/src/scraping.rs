@@ -24,12 +24,6 @@ pub struct ScrapeSettings {
     pub scheme: Scheme,
     /// Path and query of the metrics.
     pub path: Uri,
-    /// Maximum number of bytes of a text.
-    pub max_bytes: usize,
-    /// Maximum number of series of a text.
-    pub max_series: usize,
-    /// Limits on the lines of a text.
-    pub text: TextLimits,
     /// Failed scrapes in a row after which an endpoint is not ready while others are; `None`: never, as in
     /// the EPP.
     pub unready_after: Option<NonZeroU32>,
@@ -118,22 +112,5 @@ impl DataSource {
         let node = member.pod.as_ref().and_then(|pod| pod.node).filter(|_| self.is_on_node);
         let own = member.endpoint.address();
         SocketAddr::new(node.unwrap_or_else(|| own.ip()), self.port.map_or(own.port(), NonZeroU16::get))
-    }
-}
-
-/// Limits on a text's lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct TextLimits {
-    /// Maximum number of bytes of a line; longer lines are skipped.
-    pub line_bytes: usize,
-    /// Maximum number of labels of a series; a series with more is malformed.
-    pub labels: usize,
-    /// Maximum number of engines of a data-parallel server; with more the field has no value.
-    pub engines: usize,
-}
-
-impl Default for TextLimits {
-    fn default() -> Self {
-        Self { line_bytes: 64 * 1024, labels: 128, engines: 256 }
     }
 }

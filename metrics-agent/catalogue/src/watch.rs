@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use metrics_agent_sources::manifests::{self, File, Problem, Problems};
-use metrics_agent_support::files::{self, FileLimits};
+use metrics_agent_support::files;
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -92,8 +92,7 @@ impl PlanWatch {
             let update = |files: &FilesResult| {
                 refused.send_replace(update(files, &settings.options, &sender, &reads, &accepts));
             };
-            let limits = settings.options.file_limits;
-            files::poll(|| read(settings.path.clone(), limits), update).await;
+            files::poll(|| read(settings.path.clone()), update).await;
         });
         Self::new(plans, refusals, task)
     }
@@ -101,10 +100,10 @@ impl PlanWatch {
 
 type FilesResult = Result<Vec<File>, Problems>;
 
-pub(super) async fn read(path: PathBuf, limits: FileLimits) -> FilesResult {
+pub(super) async fn read(path: PathBuf) -> FilesResult {
     let reading = tokio::task::spawn_blocking({
         let path = path.clone();
-        move || manifests::read(&path, limits)
+        move || manifests::read(&path)
     });
     reading.await.unwrap_or_else(|error| Err(Problem::of_file(&path, error.to_string()).into()))
 }

@@ -16,7 +16,7 @@ use metrics_agent_status::columns::counted;
 
 /// A summary of the manifests, or all their problems.
 pub fn check(path: &Path, options: &Options) -> Result<String, Problems> {
-    let files = manifests::read(path, options.file_limits)?;
+    let files = manifests::read(path)?;
     let plan = Plan::read(&files, options)?;
     let (documents, files) = (counted(plan.documents, "document"), counted(files.len(), "file"));
     let mut text = format!("valid: {documents} in {files}\n");

@@ -5,7 +5,6 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{NamedRules, v1};
 use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests::{File, Problems};
-use metrics_agent_support::files::FileLimits;
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,6 +44,5 @@ fn options() -> Options {
         avoid_failing: Duration::from_millis(250),
         epp_rules: EppRules::default(),
         rules: None,
-        file_limits: FileLimits::default(),
     }
 }

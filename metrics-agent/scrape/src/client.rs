@@ -9,7 +9,7 @@ use metrics_agent_support::client::credentials::ClientCredentials;
 use metrics_agent_support::client::{Connection, ConnectionError, Get, GetError};
 use rustls::pki_types::ServerName;
 
-use super::download::{BodyReader, Download, Downloaded, ScrapedServer};
+use super::download::{BodyReader, Download, Downloaded, MAX_TEXT_BYTES, ScrapedServer};
 use super::error::{Reason, ScrapeError};
 
 /// A client of one server, which keeps its connection.
@@ -58,10 +58,10 @@ impl Client {
                 path: redirected.as_ref().unwrap_or(&settings.path),
                 accept: reader.accept(),
                 authorization: authorization.as_deref(),
-                max_bytes: settings.max_bytes,
+                max_bytes: MAX_TEXT_BYTES,
             };
             let server = ScrapedServer { scheme: settings.scheme, address };
-            let mut download = Download::new(server, settings, reader, redirected.is_none());
+            let mut download = Download::new(server, reader, redirected.is_none());
             match connection.get(get, &mut download).await {
                 Ok(()) => {
                     let Downloaded { redirect, content_type } = download.end()?;

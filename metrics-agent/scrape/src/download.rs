@@ -6,13 +6,19 @@ use std::net::{IpAddr, SocketAddr};
 use flate2::write::MultiGzDecoder;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{HeaderMap, StatusCode, Uri};
-use metrics_agent_catalogue::scraping::{Scheme, ScrapeSettings};
+use metrics_agent_catalogue::scraping::Scheme;
 use metrics_agent_support::client::{ConnectionError, Receiver};
 
 use super::error::ScrapeError;
 use super::exposition::{LineReader, TextReader};
 
 const PROMETHEUS_TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4");
+
+/// Maximum number of bytes of a text: seventy times those of vLLM.
+pub(crate) const MAX_TEXT_BYTES: usize = 4 * 1024 * 1024;
+
+/// Maximum number of series of a text.
+const MAX_SERIES: usize = 50_000;
 
 /// Reads the body of a response in the chunks in which it arrives.
 pub trait BodyReader {
@@ -84,7 +90,6 @@ impl ScrapedServer {
 /// Receives a response, and gives its body to a reader.
 pub(crate) struct Download<'a, R> {
     server: ScrapedServer,
-    settings: &'a ScrapeSettings,
     reader: &'a mut R,
     /// Whether a redirect is followed.
     can_redirect: bool,
@@ -108,13 +113,8 @@ pub(crate) struct Downloaded {
 }
 
 impl<'a, R: BodyReader> Download<'a, R> {
-    pub(crate) fn new(
-        server: ScrapedServer,
-        settings: &'a ScrapeSettings,
-        reader: &'a mut R,
-        can_redirect: bool,
-    ) -> Self {
-        Self { server, settings, reader, can_redirect, body: DownloadedBody::Plain, content_type: None }
+    pub(crate) fn new(server: ScrapedServer, reader: &'a mut R, can_redirect: bool) -> Self {
+        Self { server, reader, can_redirect, body: DownloadedBody::Plain, content_type: None }
     }
 
     /// Ends the response.
@@ -122,7 +122,7 @@ impl<'a, R: BodyReader> Download<'a, R> {
         let redirect = match self.body {
             DownloadedBody::Plain => None,
             DownloadedBody::Gzip(mut gzip) => {
-                gzip.end(|text| feed(self.reader, self.settings, text))?;
+                gzip.end(|text| feed(self.reader, text))?;
                 None
             }
             DownloadedBody::Redirect(path) => Some(path),
@@ -149,7 +149,7 @@ impl<R: BodyReader> Receiver<ScrapeError> for Download<'_, R> {
         let encoding = headers.get(CONTENT_ENCODING).map_or(&b""[..], HeaderValue::as_bytes).trim_ascii();
         let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
         if is("gzip") || is("x-gzip") {
-            self.body = DownloadedBody::Gzip(Gzip::new(self.settings.max_bytes).into());
+            self.body = DownloadedBody::Gzip(Gzip::new(MAX_TEXT_BYTES).into());
         } else if !encoding.is_empty() && !is("identity") {
             return Err(ScrapeError::Encoding(shortened(&String::from_utf8_lossy(encoding))));
         }
@@ -157,19 +157,18 @@ impl<R: BodyReader> Receiver<ScrapeError> for Download<'_, R> {
     }
 
     fn chunk(&mut self, chunk: &[u8]) -> Result<(), ScrapeError> {
-        let Self { reader, settings, body, .. } = self;
+        let Self { reader, body, .. } = self;
         match body {
-            DownloadedBody::Plain => feed(*reader, settings, chunk),
-            DownloadedBody::Gzip(gzip) => gzip.decode(chunk, |text| feed(*reader, settings, text)),
+            DownloadedBody::Plain => feed(*reader, chunk),
+            DownloadedBody::Gzip(gzip) => gzip.decode(chunk, |text| feed(*reader, text)),
             DownloadedBody::Redirect(_) => Ok(()),
         }
     }
 }
 
-fn feed(reader: &mut impl BodyReader, settings: &ScrapeSettings, text: &[u8]) -> Result<(), ScrapeError> {
+fn feed(reader: &mut impl BodyReader, text: &[u8]) -> Result<(), ScrapeError> {
     reader.feed(text);
-    let is_within_limit = reader.series() <= settings.max_series;
-    if is_within_limit { Ok(()) } else { Err(ScrapeError::TooManySeries(settings.max_series)) }
+    if reader.series() <= MAX_SERIES { Ok(()) } else { Err(ScrapeError::TooManySeries(MAX_SERIES)) }
 }
 
 /// Maximum length of a server's text in a message, in characters.

@@ -193,9 +193,6 @@ impl Reason {
 impl fmt::Display for ScrapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connection(error @ ConnectionError::TooLarge(_)) => {
-                write!(f, "{error} (--max-metrics-bytes)")
-            }
             Self::Connection(error) => match error.tls_fault() {
                 Some(fault) => write!(f, "{error}; {}", fault.advice(&FLAGS)),
                 None => error.fmt(f),
@@ -206,9 +203,7 @@ impl fmt::Display for ScrapeError {
                  metrics-data-source"
             ),
             Self::Status(status) => write!(f, "the response has status {status}; allowed is 200"),
-            Self::TooManySeries(max) => {
-                write!(f, "the text has more than {max} series (--max-metrics-series)")
-            }
+            Self::TooManySeries(max) => write!(f, "the text has more than {max} series"),
             Self::Timeout(limit) => write!(f, "no complete response within {limit:?} (--timeout)"),
             Self::Redirect(status, location) => write!(
                 f,

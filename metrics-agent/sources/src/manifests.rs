@@ -5,12 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::files::{self, MAX_BYTES};
 
 use super::kubernetes::ObjectId;
 
-/// Maximum number of bytes of all files together, as a multiple of the limit on one file.
-pub const MAX_FULL_FILES: usize = 4;
+/// Maximum number of manifest files in a directory.
+const MAX_FILES: usize = 256;
+
+/// Maximum number of manifests in all files together, and of objects of one kind in a namespace.
+pub const MAX_MANIFESTS: usize = 4096;
 
 /// Extensions of the files in a directory that are read.
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
@@ -26,29 +29,28 @@ pub struct File {
 
 /// Reads a file, or the `.yaml`, `.yml` and `.json` files of a directory in the order of their names. Hidden
 /// files and subdirectories are skipped, so a mounted `ConfigMap` can be read as it is.
-pub fn read(path: &Path, limits: FileLimits) -> Result<Vec<File>, Problems> {
+pub fn read(path: &Path) -> Result<Vec<File>, Problems> {
     let is_directory =
         std::fs::metadata(path).map_err(|error| Problems::from(unreadable(path, &error)))?.is_dir();
-    let paths = if is_directory { files_of(path, limits.manifest_files)? } else { vec![path.to_owned()] };
-    let (mut files, mut problems, mut total) = (Vec::new(), Vec::new(), 0);
+    let paths = if is_directory { files_of(path)? } else { vec![path.to_owned()] };
+    let (mut read, mut problems, mut total) = (Vec::new(), Vec::new(), 0);
     for path in paths {
-        match limits.read(&path) {
+        match files::read(&path) {
             Ok(bytes) => {
                 total += bytes.len();
-                files.push(File { path: path.into(), bytes });
+                read.push(File { path: path.into(), bytes });
             }
             Err(error) => problems.push(Problem::of_file(&path, error.to_string())),
         }
     }
-    let max = limits.bytes.saturating_mul(MAX_FULL_FILES);
-    if total > max {
-        let text = format!("has {total} bytes; allowed are {max}, {MAX_FULL_FILES} times --max-file-bytes");
+    if total > MAX_BYTES {
+        let text = format!("has {total} bytes; allowed are {MAX_BYTES}");
         problems.push(Problem::of_file(path, text));
     }
-    if problems.is_empty() { Ok(files) } else { Err(Problems(problems)) }
+    if problems.is_empty() { Ok(read) } else { Err(Problems(problems)) }
 }
 
-fn files_of(directory: &Path, max: usize) -> Result<Vec<PathBuf>, Problems> {
+fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Problems> {
     let fails = |error| Problems::from(unreadable(directory, &error));
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(fails)? {
@@ -58,8 +60,8 @@ fn files_of(directory: &Path, max: usize) -> Result<Vec<PathBuf>, Problems> {
         if named && !hidden && !path.is_dir() {
             paths.push(path);
         }
-        if paths.len() > max {
-            let text = format!("has more than the allowed {max} files (--max-manifest-files)");
+        if paths.len() > MAX_FILES {
+            let text = format!("has more than the allowed {MAX_FILES} files");
             return Err(Problem::of_file(directory, text).into());
         }
     }

@@ -11,7 +11,6 @@ use metrics_agent_gateway::settings::HookSettings;
 use metrics_agent_gateway::status::{OwnStatus, StatusInputs};
 use metrics_agent_sources::kubernetes::{Cluster, ObjectsResult};
 use metrics_agent_support::credentials::{CredentialError, Watched, Watching};
-use metrics_agent_support::files::FileLimits;
 use metrics_agent_support::runtime::Tasks;
 use s2n_tls::config::Config;
 use tokio::net::TcpListener;
@@ -34,12 +33,11 @@ impl ExtensionServer {
     pub(super) async fn new(
         settings: Option<ServerSettings>,
         cluster: Option<&Cluster>,
-        limits: FileLimits,
         watching: Watching<'_>,
     ) -> Result<Option<Self>, CredentialError> {
         let Some(ServerSettings { tls, hooks, .. }) = settings else { return Ok(None) };
         let tls = match tls {
-            Some(files) => Some(files.watch(limits, watching).await?),
+            Some(files) => Some(files.watch(watching).await?),
             None => None,
         };
         let objects = cluster.map(|cluster| cluster.objects.objects());

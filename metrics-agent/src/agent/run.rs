@@ -50,10 +50,9 @@ pub async fn run(
     settings.eds.iter().try_for_each(eds::Target::check)?;
     let metrics = AgentMetrics::new();
     let (tasks, mut ended) = Tasks::new();
-    let limits = settings.options.file_limits;
     let watching = (&tasks, &metrics.credential_reads);
-    let credentials = settings.credentials.watch(limits, watching).await?;
-    let scrape_credentials = settings.scrape_credentials.read(limits, Some(watching)).await?;
+    let credentials = settings.credentials.watch(watching).await?;
+    let scrape_credentials = settings.scrape_credentials.read(Some(watching)).await?;
     listeners.warn_if_open(&credentials);
     let clock = Clock::start();
     let file_by_flag = settings.sources.file.is_some();
@@ -77,17 +76,13 @@ pub async fn run(
     let kv_events = settings.kv_events.map(|it| KvEvents::new(it, clock, metrics.kv_events.clone()));
     let subscribers = kv_events.clone().map(|it| Subscribers::new(it, &scrape_credentials, tasks.clone()));
     let scraper = Scraper::new(clock, scrape_credentials, tasks.clone(), metrics.scrape.clone(), leases);
-    let discovery = endpoints::start(
-        settings.sources,
-        endpoints::Limits { endpoints: settings.max_endpoints, files: limits },
-        &tasks,
-        metrics.discovery.clone(),
-    );
+    let discovery =
+        endpoints::start(settings.sources, settings.max_endpoints, &tasks, metrics.discovery.clone());
     let reports_to_objects = start_reports(settings.object_reports, cluster.as_ref(), &plans, &tasks);
     let pool_status =
         extension_server::start_status(settings.extension.as_ref(), cluster.as_mut(), &plans, &tasks);
     let (pool_status, picker_references) = pool_status.unzip();
-    let extension = ExtensionServer::new(settings.extension, cluster.as_ref(), limits, watching).await?;
+    let extension = ExtensionServer::new(settings.extension, cluster.as_ref(), watching).await?;
     let pending_pods = cluster.as_ref().map(|cluster| cluster.pods.pending());
     let (pods, objects) = cluster.map(|cluster| (PoolPods::new(cluster.pods), cluster.objects)).unzip();
     let _held = (objects, reports_to_objects, pool_status);
@@ -132,7 +127,6 @@ pub async fn run(
         kv_events,
         history,
         extension: extension.as_ref().map(ExtensionServer::status),
-        max_report_bytes: settings.limits.max_report_bytes,
         body_timeout: settings.limits.idle_timeout,
         draining: draining.clone(),
         metrics: metrics.api,

@@ -24,8 +24,8 @@ use tower_service::Service;
 
 use super::access::Peer;
 
-/// Minimum value of [`Limits::max_header_bytes`]: the HTTP library needs a buffer of this size.
-pub const MIN_HEADER_BYTES: usize = 8192;
+/// Maximum number of bytes of a request line with its headers; above it the status is 431.
+pub const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// Maximum time between two health checks on one connection, and for the head of a health check.
 const HEALTH_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,17 +39,12 @@ pub struct Limits {
     /// Maximum number of connections of one address; for a new one its oldest is closed, unless its client
     /// may write.
     pub max_connections_per_peer: usize,
-    /// Maximum number of bytes of a request line with its headers, at least [`MIN_HEADER_BYTES`]; above it
-    /// the status is 431.
-    pub max_header_bytes: usize,
     /// Maximum time for a handshake, and for the headers of the next request; then the connection is closed.
     pub idle_timeout: Duration,
     /// Maximum time in which a client reads nothing of a response; then the connection is closed.
     pub write_timeout: Duration,
     /// Maximum time for a whole response; then the connection is closed.
     pub answer_timeout: Duration,
-    /// Maximum number of bytes of a proxy's report; above it the status is 413.
-    pub max_report_bytes: usize,
     /// Maximum number of proxies that may report on one pool; above it the status is 400.
     pub max_proxies: usize,
 }
@@ -117,7 +112,7 @@ async fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.idle_timeout)
-        .max_buf_size(limits.max_header_bytes)
+        .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%error, "a connection failed");

@@ -59,7 +59,7 @@ pub fn router(state: Arc<ApiState>, access: Access) -> Router {
         .route("/v1/pools/{pool}/snapshot", get(snapshot::get))
         .route("/v1/pools/{pool}/cached-prefixes", get(cached_prefixes::get))
         .route_layer(guard(Right::Read));
-    let write = reports::routes(state.max_report_bytes).merge(changes::routes()).merge(records::routes());
+    let write = reports::routes().merge(changes::routes()).merge(records::routes());
     let write = write.route_layer(guard(Right::Write));
     // The requests of proxies, each of which can be a part of a batch.
     let proxies = snapshots.merge(write);
@@ -131,8 +131,6 @@ pub struct ApiState {
     pub history: Arc<History>,
     /// Envoy Gateway's calls, if the agent is its extension server.
     pub extension: Option<SharedStatus>,
-    /// Maximum size of a report of a proxy, in bytes.
-    pub max_report_bytes: usize,
     /// Maximum time in which the body of a request must arrive.
     pub body_timeout: Duration,
     /// Cancelled when the agent is about to end.

@@ -12,7 +12,6 @@ use metrics_agent_doctor::explain::RecordedRequest;
 use metrics_agent_doctor::fetch::FetchError;
 use metrics_agent_doctor::recorded;
 use metrics_agent_support::client::credentials::{ClientFiles, Trust};
-use metrics_agent_support::files::FileLimits;
 use rustls::pki_types::ServerName;
 
 use super::values::{FlagError, agent, body_and_endpoint, header, path, server_name};
@@ -125,6 +124,6 @@ impl AgentFlags {
             server_name: self.agent_server_name.clone(),
             token: self.agent_token_file.clone(),
         };
-        Ok(Agent { url: self.agent.clone(), credentials: files.read(FileLimits::default(), None).await? })
+        Ok(Agent { url: self.agent.clone(), credentials: files.read(None).await? })
     }
 }

@@ -19,7 +19,7 @@ pub use explain::{AgentFlags, PoolFlags};
 use hyper::Uri;
 use metrics_agent_catalogue::watch;
 use metrics_agent_gateway::ownership::Ownership;
-use metrics_agent_sources::kubernetes::{self as cluster, ClusterSettings, WatchedServices};
+use metrics_agent_sources::kubernetes::{ClusterSettings, WatchedServices};
 use serving::ShareFlags;
 pub use sources::KubernetesFlags;
 use sources::ObjectReportFlags;
@@ -205,28 +205,25 @@ impl Flags {
             (manifests, rules) => manifests.or(rules),
         };
         let options = policy.options()?;
-        let limits = cluster::Limits {
-            pods: endpoints.max_endpoints(),
-            labels: endpoints.labels(),
-            objects: options.file_limits,
-        };
+        let max_endpoints = endpoints.max_endpoints();
         let extension = extension.settings()?;
         let routes = extension.as_ref().map(|server| match &server.hooks.ownership {
             Ownership { all: true, .. } => WatchedServices::All,
             Ownership { services, .. } => WatchedServices::Named(services.clone()),
         });
-        let cluster = |kubernetes: KubernetesFlags| ClusterSettings { routes, ..kubernetes.settings(limits) };
+        let cluster =
+            |kubernetes: KubernetesFlags| ClusterSettings { routes, ..kubernetes.settings(max_endpoints) };
         Ok(Settings {
             only_pool,
             object_reports: object_reports.reports(),
             kubernetes: sources.kubernetes().then(|| cluster(kubernetes)),
             manifests: manifests.map(|path| watch::ManifestSettings { path, options: options.clone() }),
             options,
-            sources: sources.sources(endpoints.labels())?,
+            sources: sources.sources()?,
             scrape,
             scrape_credentials,
             eds,
-            max_endpoints: endpoints.max_endpoints(),
+            max_endpoints,
             max_waiters: serve.max_waiters(),
             share,
             record: record.settings(),
@@ -251,7 +248,7 @@ mod tests {
     use metrics_agent_catalogue::scraping::MIN_INTERVAL;
     use metrics_agent_gateway::object_reports::ObjectReports;
     use metrics_agent_gateway::object_reports::status::Parent;
-    use metrics_agent_sources::endpoints::{Declared, LabelLimits};
+    use metrics_agent_sources::endpoints::Declared;
     use metrics_agent_sources::kubernetes::Namespaces;
 
     use super::*;
@@ -275,7 +272,6 @@ mod tests {
         assert_eq!(settings.scrape.interval, Duration::from_millis(50));
         assert_eq!(settings.scrape.timeout, Duration::from_secs(1));
         assert_eq!(settings.scrape.path, "/metrics");
-        assert_eq!(settings.scrape.max_bytes, 4 * 1024 * 1024);
         assert_eq!((settings.options.default_pool.as_str(), settings.max_waiters), ("default", 1024));
         let names: Vec<_> = settings.sources.fixed.endpoints.iter().map(Endpoint::name).collect();
         assert_eq!(names, ["default/10.0.0.1:8000", "default/[2001:db8::1]:8000"]);
@@ -314,18 +310,13 @@ mod tests {
     #[test]
     fn flags_set_limits() {
         let settings = settings(
-            "--endpoint 10.0.0.1:1 --max-manifest-files 1 --max-manifests 2 --max-metrics-engines 3 \
-             --max-endpoint-labels 4 --max-label-bytes 5 --max-report-bytes 6 --max-proxies 7 --max-connections-per-peer 8",
+            "--endpoint 10.0.0.1:1 --max-endpoints 5 --max-proxies 6 --max-connections 7 --max-connections-per-peer 8",
         );
-        let files = settings.options.file_limits;
-        assert_eq!((files.manifest_files, files.manifests, settings.scrape.text.engines), (1, 2, 3));
-        assert_eq!(settings.sources.labels, LabelLimits { count: 4, value_bytes: 5 });
-        assert_eq!((settings.limits.max_report_bytes, settings.limits.max_proxies), (6, 7));
-        assert_eq!(settings.limits.max_connections_per_peer, 8);
-        for flag in ["manifest-files", "manifests", "metrics-engines", "endpoint-labels", "label-bytes"] {
-            let refusal = refusal(&format!("--endpoint 10.0.0.1:1 --max-{flag} 0"));
-            assert!(refusal.contains(flag) && refusal.contains("allowed is a number from 1 to"), "{refusal}");
-        }
+        assert_eq!((settings.max_endpoints, settings.limits.max_proxies), (5, 6));
+        assert_eq!((settings.limits.max_connections, settings.limits.max_connections_per_peer), (7, 8));
+        assert_eq!(settings.max_waiters, 4, "half of the connections");
+        let refusal = refusal("--endpoint 10.0.0.1:1 --max-proxies 0");
+        assert!(refusal.contains("--max-proxies") && refusal.contains("a number from 1 to"), "{refusal}");
     }
 
     #[test]
@@ -391,8 +382,7 @@ mod tests {
         let parent = Parent { namespace: Some("edge".to_owned()), name: "gateway".to_owned() };
         assert_eq!(reports, ObjectReports { events: true, status: Some(parent) });
         assert_eq!(settings("--kubernetes").object_reports, ObjectReports::default());
-        let limits = watched("--max-endpoints 3 --max-label-bytes 4 --max-manifests 5").limits;
-        assert_eq!((limits.pods, limits.labels.value_bytes, limits.objects.manifests), (3, 4, 5));
+        assert_eq!(watched("--max-endpoints 3").max_pods, 3);
         assert_eq!(settings("--endpoint 10.0.0.1:1").kubernetes, None);
     }
 

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use clap::Args;
 use endpoint_picker::epp_rules::EppRules;
 use metrics_agent_catalogue::Options;
-use metrics_agent_support::files::FileLimits;
 
 use super::values::{self, FlagError, RulesChoice, RulesFlag};
 
@@ -50,23 +49,6 @@ pub struct PolicyFlags {
     /// annotation endpoint-picker/epp-rules takes their place.
     #[arg(long, value_name = "own|v0.10|v0.11", default_value = EppRules::default().as_str(), value_parser = values::epp_rules)]
     epp_rules: RulesFlag,
-
-    /// Maximum number of bytes of a file: the endpoints file, each manifest, each file of certificates, keys
-    /// or tokens. All manifests together may have four times this number.
-    #[arg(long, value_name = "BYTES", default_value_t = FileLimits::default().bytes, value_parser = values::count)]
-    max_file_bytes: usize,
-
-    /// Maximum number of YAML nodes in a file: maps, lists and values.
-    #[arg(long, value_name = "N", default_value_t = FileLimits::default().yaml_nodes, value_parser = values::count)]
-    max_yaml_nodes: usize,
-
-    /// Maximum number of manifest files in a directory.
-    #[arg(long, value_name = "N", default_value_t = FileLimits::default().manifest_files, value_parser = values::count)]
-    max_manifest_files: usize,
-
-    /// Maximum number of manifests in all files together; each item of a list counts.
-    #[arg(long, value_name = "N", default_value_t = FileLimits::default().manifests, value_parser = values::count)]
-    max_manifests: usize,
 }
 
 impl PolicyFlags {
@@ -111,12 +93,6 @@ impl PolicyFlags {
             avoid_failing: self.avoid_failing,
             epp_rules: self.epp_rules.rules,
             rules,
-            file_limits: FileLimits {
-                bytes: self.max_file_bytes,
-                yaml_nodes: self.max_yaml_nodes,
-                manifest_files: self.max_manifest_files,
-                manifests: self.max_manifests,
-            },
         })
     }
 }

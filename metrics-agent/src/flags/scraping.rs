@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use hyper::Uri;
 use metrics_agent_catalogue::dialect::MultiEngine;
-use metrics_agent_catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
+use metrics_agent_catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings};
 use metrics_agent_kv_events as kv_events;
 use metrics_agent_kv_events::index::Limits;
 use metrics_agent_support::client::credentials::{ClientFiles, Trust};
@@ -62,26 +62,6 @@ pub(super) struct ScrapeFlags {
     /// A file with the token for model servers on its first line (`authorization: Bearer …`).
     #[arg(long, value_name = "PATH")]
     scrape_token_file: Option<PathBuf>,
-
-    /// Maximum number of bytes of a metrics text; a scrape with more fails.
-    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
-    max_metrics_bytes: usize,
-
-    /// Maximum number of series of a metrics text; a scrape with more fails.
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = count)]
-    max_metrics_series: usize,
-
-    /// Maximum number of bytes of a line in a metrics text; longer lines are skipped.
-    #[arg(long, value_name = "BYTES", default_value_t = TextLimits::default().line_bytes, value_parser = count)]
-    max_metrics_line_bytes: usize,
-
-    /// Maximum number of labels of a series; a series with more is malformed.
-    #[arg(long, value_name = "N", default_value_t = TextLimits::default().labels, value_parser = count)]
-    max_metrics_labels: usize,
-
-    /// Maximum number of engines of a data-parallel server; with more the field has no value.
-    #[arg(long, value_name = "N", default_value_t = TextLimits::default().engines, value_parser = count)]
-    max_metrics_engines: usize,
 
     /// Failed scrapes in a row after which an endpoint is not ready, until one succeeds and as long as other
     /// endpoints are ready. Without it an endpoint that hangs stays a candidate, as in the EPP.
@@ -179,13 +159,6 @@ impl ScrapeFlags {
                 SchemeName::Https => Scheme::Https,
             },
             path: self.metrics_path,
-            max_bytes: self.max_metrics_bytes,
-            max_series: self.max_metrics_series,
-            text: TextLimits {
-                line_bytes: self.max_metrics_line_bytes,
-                labels: self.max_metrics_labels,
-                engines: self.max_metrics_engines,
-            },
             unready_after: self.unready_after_failed_scrapes,
             engines: self.data_parallel.map(|how| match how {
                 DataParallel::Sum => MultiEngine::Sum,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::values::{FlagError, count, duration, header_bytes};
+use super::values::{FlagError, count, duration};
 use crate::api::access::credentials::{Files, TlsFiles, Unauthenticated};
 use crate::api::access::{AllowedHosts, allowed_host};
 use crate::api::connections::Limits;
@@ -16,13 +16,8 @@ use crate::store::{NodeRole, StoreAddress};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "The agent's own API")]
 pub(super) struct ServeFlags {
-    /// Maximum number of requests that may wait for a newer snapshot or cached prefixes at the same time:
-    /// this number of clients that may write, and this number of others. Above it the response comes at once.
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
-    max_waiters: u16,
-
     /// Maximum number of connections. For a new one the oldest of the address that has most is closed, unless
-    /// its client may write.
+    /// its client may write. Half of them may wait for a newer snapshot or cached prefixes.
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections: u16,
 
@@ -30,10 +25,6 @@ pub(super) struct ServeFlags {
     /// oldest is closed, unless its client may write.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     max_connections_per_peer: u16,
-
-    /// Maximum number of bytes of a request line with its headers, at least 8192; above it the status is 431.
-    #[arg(long, value_name = "BYTES", default_value_t = 16 * 1024, value_parser = header_bytes)]
-    max_header_bytes: usize,
 
     /// Maximum time for a handshake, for the headers of the next request, and for the body of a report; then
     /// the connection is closed.
@@ -47,11 +38,6 @@ pub(super) struct ServeFlags {
     /// Maximum time for a whole response; then the connection is closed.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     answer_timeout: Duration,
-
-    /// Maximum number of bytes of a proxy's report; above it the status is 413. An endpoint takes about 30
-    /// bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 4 * 1024 * 1024, value_parser = count)]
-    max_report_bytes: usize,
 
     /// Maximum number of proxies that may report on a pool; reports of others are refused.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count)]
@@ -101,18 +87,16 @@ pub(super) struct ServeFlags {
 
 impl ServeFlags {
     pub(super) fn max_waiters(&self) -> usize {
-        usize::from(self.max_waiters)
+        usize::from(self.max_connections).div_ceil(2)
     }
 
     pub(super) fn limits(&self) -> Limits {
         Limits {
             max_connections: usize::from(self.max_connections),
             max_connections_per_peer: usize::from(self.max_connections_per_peer),
-            max_header_bytes: self.max_header_bytes,
             idle_timeout: self.idle_timeout,
             write_timeout: self.write_timeout,
             answer_timeout: self.answer_timeout,
-            max_report_bytes: self.max_report_bytes,
             max_proxies: self.max_proxies,
         }
     }

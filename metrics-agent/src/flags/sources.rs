@@ -6,8 +6,8 @@ use clap::Args;
 use endpoint_picker::pool::Endpoint;
 use metrics_agent_gateway::object_reports::ObjectReports;
 use metrics_agent_gateway::object_reports::status::Parent;
-use metrics_agent_sources::endpoints::{Declared, LabelLimits, NamedServer, Sources};
-use metrics_agent_sources::kubernetes::{ClusterSettings, Limits, Namespaces};
+use metrics_agent_sources::endpoints::{Declared, NamedServer, Sources};
+use metrics_agent_sources::kubernetes::{ClusterSettings, Namespaces};
 use metrics_agent_sources::names::Resolver;
 
 use super::values::{self, FlagError, ServerFlag};
@@ -49,7 +49,7 @@ impl SourceFlags {
         self.kubernetes
     }
 
-    pub(super) fn sources(self, labels: LabelLimits) -> Result<Sources, FlagError> {
+    pub(super) fn sources(self) -> Result<Sources, FlagError> {
         let mut fixed = Declared::default();
         for server in self.endpoint {
             match server {
@@ -63,7 +63,7 @@ impl SourceFlags {
             }
         }
         let fixed = fixed.unique().map_err(|error| FlagError(format!("--endpoint: {error}")))?;
-        Ok(Sources { fixed, file: self.endpoints_file, labels, resolver: Resolver::default() })
+        Ok(Sources { fixed, file: self.endpoints_file, resolver: Resolver::default() })
     }
 }
 
@@ -74,23 +74,11 @@ pub(super) struct EndpointLimits {
     /// Maximum number of endpoints of all sources together, and of one pool; larger sets are refused.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
     max_endpoints: u16,
-
-    /// Maximum number of labels of an endpoint in the endpoints file.
-    #[arg(long, value_name = "N", default_value_t = LabelLimits::default().count, value_parser = values::count)]
-    max_endpoint_labels: usize,
-
-    /// Maximum length of the value of such a label, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = LabelLimits::default().value_bytes, value_parser = values::count)]
-    max_label_bytes: usize,
 }
 
 impl EndpointLimits {
     pub(super) fn max_endpoints(&self) -> usize {
         usize::from(self.max_endpoints)
-    }
-
-    pub(super) fn labels(&self) -> LabelLimits {
-        LabelLimits { count: self.max_endpoint_labels, value_bytes: self.max_label_bytes }
     }
 }
 
@@ -136,8 +124,8 @@ pub struct KubernetesFlags {
 }
 
 impl KubernetesFlags {
-    /// Objects to watch.
-    pub fn settings(self, limits: Limits) -> ClusterSettings {
+    /// Objects to watch, and at most `max_pods` ready pods of one pool.
+    pub fn settings(self, max_pods: usize) -> ClusterSettings {
         let Self { kubernetes_namespace: mut names, picker_config_map, base_model_config_maps: base_models } =
             self;
         names.sort();
@@ -147,7 +135,7 @@ impl KubernetesFlags {
         } else {
             (!names.is_empty()).then_some(Namespaces::Named(names))
         };
-        ClusterSettings { namespaces, picker_config_map, base_models, routes: None, limits }
+        ClusterSettings { namespaces, picker_config_map, base_models, routes: None, max_pods }
     }
 
     /// Refuses flags that have no effect, because no cluster is watched. `requirement` is the flag that they

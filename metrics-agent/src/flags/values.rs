@@ -15,8 +15,6 @@ use metrics_agent_kv_events::Ports;
 use metrics_agent_sources::names::HostName;
 use rustls::pki_types::ServerName;
 
-use crate::api::connections::MIN_HEADER_BYTES;
-
 /// The longest duration.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -248,13 +246,6 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
     const MAX: usize = 1024 * 1024 * 1024;
     let count = text.parse().ok().filter(|count| (1..=MAX).contains(count));
     count.ok_or_else(|| format!("allowed is a number from 1 to {MAX}"))
-}
-
-/// A limit on headers: the HTTP library needs at least the lower bound.
-pub(super) fn header_bytes(text: &str) -> Result<usize, String> {
-    const MAX: usize = 1024 * 1024;
-    let bytes = text.parse().ok().filter(|bytes| (MIN_HEADER_BYTES..=MAX).contains(bytes));
-    bytes.ok_or_else(|| format!("allowed is a number of bytes from {MIN_HEADER_BYTES} to {MAX}"))
 }
 
 /// Flags that contradict each other.

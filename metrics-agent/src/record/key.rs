@@ -8,7 +8,7 @@ use core::hash::SipHasher;
 use std::io;
 use std::path::Path;
 
-use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::files;
 
 /// Numbers of a record are below this: every JSON reader has them exactly.
 const MAX_NUMBER: u64 = 1 << 53;
@@ -40,7 +40,7 @@ impl RecordKey {
 
     /// The key in a file: 32 hexadecimal digits.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let bytes = FileLimits::default().read(path).map_err(|error| error.to_string())?;
+        let bytes = files::read(path).map_err(|error| error.to_string())?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
         let is_key = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());

@@ -121,7 +121,7 @@ impl DataSources {
         let writes = Arc::new(Mutex::new(true));
         let slots = SourceSlots { slots, writes: Arc::clone(&writes) };
         let task = match source.kind {
-            SourceKind::Gpu => self.spawn(name, source, slots, GpuReader::new(pods, source.settings.text)),
+            SourceKind::Gpu => self.spawn(name, source, slots, GpuReader::new(pods)),
             SourceKind::Models => self.spawn(name, source, slots, ModelListReader::default()),
         };
         SourceTask { targets, writes, _task: task }

@@ -72,7 +72,7 @@ impl Task {
         shared: Option<SharedScrape>,
     ) -> Self {
         let Job { endpoint, address, settings, engines, pod } = job.clone();
-        let reader = Reader::of_engines(&engines, settings.text_rules(), settings.text);
+        let reader = Reader::of_engines(&engines, settings.text_rules());
         let client = Client::new(credentials);
         let pauses = pauses(settings.interval);
         Self {

@@ -3,7 +3,6 @@
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::pool::reading::{Lora, Reading};
 use metrics_agent_catalogue::dialect::{Dialect, Dialects, MetricSpec, MultiEngine, TextRules};
-use metrics_agent_catalogue::scraping::TextLimits;
 use metrics_agent_scrape::exposition::{Extraction, Fault, Field, Reader};
 
 macro_rules! capture {
@@ -152,8 +151,7 @@ fn sglang_idle_and_busy() {
 
 #[test]
 fn every_capture_shows_its_engine() {
-    let mut reader =
-        Reader::of_engines(Dialects::built_in().unnamed(), TextRules::default(), TextLimits::default());
+    let mut reader = Reader::of_engines(Dialects::built_in().unnamed(), TextRules::default());
     for (text, engine) in [
         (&capture!("vllm-0.32.0-idle")[..], Some("vllm")),
         (capture!("vllm-0.32.0-dp2-lora-busy"), Some("vllm")),

@@ -9,14 +9,13 @@ use endpoint_picker_wire::{NamedRules, decode, v1};
 use metrics_agent::agent::{self, Listeners, Settings};
 use metrics_agent::api;
 use metrics_agent::api::access::AllowedHosts;
-use metrics_agent::api::connections::{Limits, MIN_HEADER_BYTES};
+use metrics_agent::api::connections::Limits;
 use metrics_agent::sharing::Share;
 use metrics_agent_catalogue::Options;
-use metrics_agent_catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings, TextLimits};
+use metrics_agent_catalogue::scraping::{MIN_INTERVAL, Scheme, ScrapeSettings};
 use metrics_agent_gateway::object_reports::ObjectReports;
 use metrics_agent_sources::endpoints::{Declared, Sources};
 use metrics_agent_support::client;
-use metrics_agent_support::files::FileLimits;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
@@ -89,7 +88,6 @@ pub(crate) fn options_for(pool: &str) -> Options {
         avoid_failing: Duration::ZERO,
         epp_rules: EppRules::default(),
         rules: Some(NamedRules::Epp),
-        file_limits: FileLimits::default(),
     }
 }
 
@@ -107,9 +105,6 @@ pub(crate) fn settings() -> Settings {
             timeout: Duration::from_secs(5),
             scheme: Scheme::Http,
             path: "/metrics".parse().unwrap(),
-            max_bytes: 100_000,
-            max_series: 5_000,
-            text: TextLimits::default(),
             unready_after: None,
             engines: None,
             as_epp: false,
@@ -123,11 +118,9 @@ pub(crate) fn settings() -> Settings {
         limits: Limits {
             max_connections: 100,
             max_connections_per_peer: 100,
-            max_header_bytes: MIN_HEADER_BYTES,
             idle_timeout: Duration::from_secs(20),
             write_timeout: Duration::from_secs(20),
             answer_timeout: Duration::from_secs(20),
-            max_report_bytes: 100_000,
             max_proxies: 2,
         },
         allowed_hosts: AllowedHosts::default(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use endpoint_picker::pool::Endpoint;
 use metrics_agent::agent::Settings;
-use metrics_agent::api::connections::MIN_HEADER_BYTES;
+use metrics_agent::api::connections::MAX_HEADER_BYTES;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -73,9 +73,9 @@ async fn an_unexpected_body_does_not_keep_the_connection_open() {
 async fn a_head_that_is_too_long_is_answered_431() {
     let agent = agent(|_| {}).await;
     let head = |bytes: usize| format!("x-long: {}\r\n", "x".repeat(bytes));
-    let fits = send(&mut connect(agent.address).await, "/healthz", &head(MIN_HEADER_BYTES / 2)).await;
+    let fits = send(&mut connect(agent.address).await, "/healthz", &head(MAX_HEADER_BYTES / 2)).await;
     assert_eq!(fits.unwrap().status, 200);
-    let too_long = send(&mut connect(agent.address).await, "/healthz", &head(MIN_HEADER_BYTES)).await;
+    let too_long = send(&mut connect(agent.address).await, "/healthz", &head(MAX_HEADER_BYTES)).await;
     assert_eq!(too_long.unwrap().status, 431);
     let many = "x-one: 1\r\n".repeat(200);
     let too_many = send(&mut connect(agent.address).await, "/healthz", &many).await;

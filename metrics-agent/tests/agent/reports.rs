@@ -295,7 +295,7 @@ async fn an_invalid_report_is_refused_with_the_reason_and_changes_nothing() {
         (PATH, PROTOBUF, &other_format, OTHER_FORMAT_STATUS, "format 9"),
         (PATH, "text/plain", &good, 415, "application/x-protobuf"),
         ("/v1/pools/other/report", PROTOBUF, &good, 404, "no such pool"),
-        (PATH, PROTOBUF, &vec![0; 100_001], 413, "the allowed 100000 bytes (--max-report-bytes)"),
+        (PATH, PROTOBUF, &vec![0; (4 << 20) + 1], 413, "the allowed 4194304 bytes"),
     ] {
         let (found, answer) = post(&agent, path, kind, body).await;
         assert_eq!(found, status, "{path} {kind}: {answer}");

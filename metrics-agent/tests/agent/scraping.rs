@@ -111,13 +111,13 @@ async fn a_text_of_another_engine_keeps_the_values() {
 
 #[tokio::test]
 async fn an_announced_text_that_is_too_large_keeps_the_values() {
-    let large = load(9, 9) + &"# filler\n".repeat(20_000);
+    let large = load(9, 9) + &"# filler\n".repeat(500_000);
     fails_and_recovers(Behaviour::Text(large), "too_large", |settings| settings).await;
 }
 
 #[tokio::test]
 async fn a_text_of_too_many_series_keeps_the_values() {
-    let many = load(9, 9) + &"a 1\n".repeat(5_000);
+    let many = load(9, 9) + &"a 1\n".repeat(50_000);
     fails_and_recovers(Behaviour::Text(many), "too_many_series", |settings| settings).await;
 }
 

@@ -216,8 +216,9 @@ async fn answer(stream: &mut (impl AsyncWrite + Unpin), behaviour: Behaviour) ->
         }
         Behaviour::Endless => {
             stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+            let chunk = format!("1000\r\n{}\r\n", "# filler ".repeat(500).split_at(4096).0);
             loop {
-                stream.write_all(b"8\r\n# filler\r\n").await?;
+                stream.write_all(chunk.as_bytes()).await?;
             }
         }
         Behaviour::Raw(bytes) => {

@@ -12,6 +12,7 @@ use fixture::{
 use metrics_agent_catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use metrics_agent_catalogue::plan::members::Members;
 use metrics_agent_catalogue::{Options, Plan};
+use metrics_agent_sources::manifests::MAX_MANIFESTS;
 use serde_json::json;
 
 use crate::reading::options;
@@ -313,21 +314,14 @@ fn an_object_that_is_being_deleted_counts_as_deleted() {
 
 #[test]
 fn a_namespace_with_too_many_objects_loses_its_youngest_and_others_none() {
-    let mut limited = settings();
-    limited.options.file_limits.manifests = 2;
-    let objects = [
-        pool("n", "llama", OLD),
-        pool("m", "llama", OLD),
-        objective("n", "a", "llama", 1),
-        objective("n", "b", "llama", 1),
-        objective("n", "c", "llama", 1),
-        objective("m", "d", "llama", 1),
-    ];
-    let Update { plan, refusals } = Fixture::new(limited).set(objects);
-    assert_eq!((objectives(&plan, "n/llama").len(), objectives(&plan, "m/llama").len()), (2, 1));
+    let many = (0..=MAX_MANIFESTS).map(|number| objective("n", &format!("{number:04}"), "llama", 1));
+    let others = [pool("n", "llama", OLD), pool("m", "llama", OLD), objective("m", "d", "llama", 1)];
+    let Update { plan, refusals } = Fixture::default().set(many.chain(others));
+    assert_eq!(objectives(&plan, "n/llama").len(), MAX_MANIFESTS);
+    assert_eq!(objectives(&plan, "m/llama").len(), 1);
     let [refusal] = &refusals[..] else { panic!("{refusals:?}") };
-    assert_eq!(refusal.source.to_string(), "InferenceObjective n/c");
-    assert!(refusal.reasons[0].contains("limit of 2") && refusal.reasons[0].contains("--max-manifests"));
+    assert_eq!(refusal.source.to_string(), format!("InferenceObjective n/{MAX_MANIFESTS}"));
+    assert!(refusal.reasons[0].contains("limit of 4096"), "{refusal:?}");
 }
 
 #[test]

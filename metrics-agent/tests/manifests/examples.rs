@@ -4,9 +4,8 @@ use std::path::Path;
 
 use endpoint_picker_wire::NamedRules;
 use metrics_agent_catalogue::{Options, Plan};
-use metrics_agent_sources::endpoints::{self, LabelLimits};
+use metrics_agent_sources::endpoints;
 use metrics_agent_sources::manifests;
-use metrics_agent_support::files::FileLimits;
 
 use crate::reading::options;
 
@@ -17,7 +16,7 @@ fn examples() -> &'static Path {
 
 #[test]
 fn rules_by_name_are_those_of_their_file() {
-    let files = manifests::read(&examples().join("choosing/expected-latency.yaml"), FileLimits::default());
+    let files = manifests::read(&examples().join("choosing/expected-latency.yaml"));
     let of_file = Plan::read(&files.unwrap(), &options()).unwrap();
     let named = |rules| Plan::without_manifests(&Options { rules, ..options() }).pools[0].policy.clone();
     assert_eq!(named(Some(NamedRules::ExpectedLatency)), of_file.pools[0].policy);
@@ -28,8 +27,7 @@ fn rules_by_name_are_those_of_their_file() {
 #[test]
 fn the_examples_are_valid_and_have_the_documented_effect() {
     let examples = examples().join("manifests");
-    let plan = Plan::read(&manifests::read(&examples, FileLimits::default()).unwrap(), &options())
-        .unwrap_or_else(|e| panic!("{e}"));
+    let plan = Plan::read(&manifests::read(&examples).unwrap(), &options()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((plan.documents, &plan.warnings[..]), (4, &[][..]));
     let pool = &plan.pools[0];
     let policy = &pool.policy;
@@ -40,7 +38,6 @@ fn the_examples_are_valid_and_have_the_documented_effect() {
 
     let root = examples.join("../..");
     let endpoints = std::fs::read(root.join(plan.endpoints_file.unwrap())).unwrap();
-    let found =
-        endpoints::parse(&endpoints, FileLimits::default(), LabelLimits::default()).unwrap().endpoints;
+    let found = endpoints::parse(&endpoints).unwrap().endpoints;
     assert_eq!(pool.members.among(&found).len(), found.len(), "each endpoint of the example is the pool's");
 }

@@ -3,11 +3,10 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use metrics_agent_catalogue::{Options, Plan};
+use metrics_agent_catalogue::Plan;
 use metrics_agent_sources::manifests;
-use metrics_agent_support::files::FileLimits;
 
-use crate::reading::{POOL, file, options, refusal};
+use crate::reading::{options, refusal};
 
 #[test]
 fn hostile_texts_are_refused_briefly() {
@@ -31,62 +30,21 @@ fn hostile_texts_are_refused_briefly() {
 fn files_are_counted_and_measured() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let refusal = || manifests::read(path, FileLimits::default()).unwrap_err().to_string();
+    let refusal = || manifests::read(path).unwrap_err().to_string();
     assert!(refusal().contains("has no .yaml, .yml or .json file"), "{}", refusal());
-    std::fs::write(path.join("big.yaml"), vec![b'#'; 1024 * 1024 + 1]).unwrap();
-    assert!(
-        refusal().ends_with("big.yaml: is larger than the allowed 1048576 bytes (--max-file-bytes)"),
-        "{}",
-        refusal()
-    );
+    std::fs::write(path.join("big.yaml"), vec![b'#'; 4 * 1024 * 1024 + 1]).unwrap();
+    assert!(refusal().ends_with("big.yaml: is larger than the allowed 4194304 bytes"), "{}", refusal());
     for index in 0..5 {
         std::fs::write(path.join(format!("{index}.yaml")), vec![b'#'; 1024 * 1024]).unwrap();
     }
     std::fs::remove_file(path.join("big.yaml")).unwrap();
-    assert!(
-        refusal().contains("has 5242880 bytes; allowed are 4194304, 4 times --max-file-bytes"),
-        "{}",
-        refusal()
-    );
+    assert!(refusal().contains("has 5242880 bytes; allowed are 4194304"), "{}", refusal());
     for index in 0..257 {
         std::fs::write(path.join(format!("{index}.yaml")), "").unwrap();
     }
-    assert!(
-        refusal().contains("has more than the allowed 256 files (--max-manifest-files)"),
-        "{}",
-        refusal()
-    );
-    let absent = manifests::read(&path.join("absent"), FileLimits::default()).unwrap_err().to_string();
+    assert!(refusal().contains("has more than the allowed 256 files"), "{}", refusal());
+    let absent = manifests::read(&path.join("absent")).unwrap_err().to_string();
     assert!(absent.contains("absent: cannot be read: "), "{absent}");
-}
-
-#[test]
-fn the_limits_of_files_and_manifests_are_configurable() {
-    let directory = tempfile::tempdir().unwrap();
-    for name in ["a.yaml", "b.yaml", "c.yaml"] {
-        std::fs::write(directory.path().join(name), POOL).unwrap();
-    }
-    let read = |manifest_files| {
-        manifests::read(directory.path(), FileLimits { manifest_files, ..FileLimits::default() })
-    };
-    assert_eq!(read(3).unwrap().len(), 3);
-    let refusal = read(2).unwrap_err().to_string();
-    assert!(refusal.ends_with("has more than the allowed 2 files (--max-manifest-files)"), "{refusal}");
-
-    let item = POOL.trim().trim_end_matches("---").trim_end().replace('\n', "\n  ");
-    let list = format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n---\n");
-    let text = format!("{list}{}", POOL.replace("{name: p}", "{name: q}"));
-    let plan = |manifests| {
-        let file_limits = FileLimits { manifests, ..FileLimits::default() };
-        Plan::read(&[file("m.yaml", &text)], &Options { file_limits, ..options() })
-    };
-    assert_eq!(plan(2).unwrap().pools.len(), 2, "an item of a list counts, the list does not");
-    let refusal = plan(1).unwrap_err().to_string();
-    assert!(
-        refusal
-            .contains("document 2: exceeds the limit of 1 manifests in all files together (--max-manifests)"),
-        "{refusal}"
-    );
 }
 
 #[test]
@@ -96,7 +54,7 @@ fn manifests_of_a_directory_are_read_in_the_order_of_their_names_without_other_f
         std::fs::write(directory.path().join(name), "").unwrap();
     }
     std::fs::create_dir(directory.path().join("e.yaml")).unwrap();
-    let files = manifests::read(directory.path(), FileLimits::default()).unwrap();
+    let files = manifests::read(directory.path()).unwrap();
     let names: Vec<_> = files.iter().map(|file| file.path.file_name().unwrap().to_str().unwrap()).collect();
     assert_eq!(names, ["a.yaml", "b.yml", "c.json"]);
 }

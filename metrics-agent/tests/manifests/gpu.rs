@@ -88,8 +88,8 @@ async fn an_exporter_that_fails_or_is_hostile_costs_only_its_own_values() {
     for (behaviour, reason) in [
         (Behaviour::Status(500), "status"),
         (Behaviour::Raw(b"\x16\x03\x01 hello\r\n\r\n"), "http"),
-        (Behaviour::Text("x".repeat(200_000)), "too_large"),
-        (Behaviour::Text("a 1\n".repeat(6_000)), "too_many_series"),
+        (Behaviour::Text("x".repeat(5 << 20)), "too_large"),
+        (Behaviour::Text("a 1\n".repeat(50_001)), "too_many_series"),
     ] {
         exporter.set_behaviour(behaviour);
         let metric = format!("metrics_agent_source_errors_total{{source=\"dcgm\",reason=\"{reason}\"}}");

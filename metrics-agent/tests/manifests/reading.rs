@@ -7,7 +7,6 @@ use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_wire::{NamedRules, v1};
 use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests::File;
-use metrics_agent_support::files::FileLimits;
 
 pub(crate) fn options() -> Options {
     Options {
@@ -18,7 +17,6 @@ pub(crate) fn options() -> Options {
         avoid_failing: Duration::ZERO,
         epp_rules: EppRules::default(),
         rules: Some(NamedRules::Epp),
-        file_limits: FileLimits::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use metrics_agent_sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
-use metrics_agent_sources::manifests::{File, Problem, Problems};
+use metrics_agent_sources::manifests::{File, MAX_MANIFESTS, Problem, Problems};
 use metrics_agent_support::files;
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use serde_json::Value as Json;
@@ -40,7 +40,7 @@ impl PlanWatch {
         let follower = ClusterFollower { plans, refusals, reads, warnings: Vec::new() };
         let tasks_of_files = tasks.clone();
         let task = tasks.spawn("cluster objects", async move {
-            let files = manifests.map(|path| FilesWatch::start(path, &settings, &tasks_of_files));
+            let files = manifests.map(|path| FilesWatch::start(path, &tasks_of_files));
             follower.run(objects, files, ClusterCatalogue::new(settings)).await;
         });
         Self::new(plan_receiver, refusal_receiver, task)
@@ -55,13 +55,12 @@ struct FilesWatch {
 }
 
 impl FilesWatch {
-    fn start(path: PathBuf, settings: &CatalogueSettings, tasks: &Tasks) -> Self {
-        let limits = settings.options.file_limits;
+    fn start(path: PathBuf, tasks: &Tasks) -> Self {
         let (sender, contents) = watch::channel(None);
         let polled = path.clone();
         let task = tasks.spawn("manifests", async move {
             let update = |files: &FilesResult| drop(sender.send_replace(Some(files.clone())));
-            files::poll(|| read(polled.clone(), limits), update).await;
+            files::poll(|| read(polled.clone()), update).await;
         });
         Self { path, contents, _task: task }
     }
@@ -202,25 +201,24 @@ pub(super) fn restrict(documents: &mut Documents, settings: &CatalogueSettings) 
 }
 
 /// Refuses the youngest objects of a namespace that has too many of one kind. The objects are ordered by age.
-pub(super) fn limit(documents: &mut Documents, max: usize) {
+pub(super) fn limit(documents: &mut Documents) {
     let Documents { pools, objectives, rewrites, models, base_models, problems, .. } = documents;
-    limit_kind(pools, max, problems);
-    limit_kind(objectives, max, problems);
-    limit_kind(rewrites, max, problems);
-    limit_kind(models, max, problems);
-    limit_kind(base_models, max, problems);
+    limit_kind(pools, problems);
+    limit_kind(objectives, problems);
+    limit_kind(rewrites, problems);
+    limit_kind(models, problems);
+    limit_kind(base_models, problems);
 }
 
-fn limit_kind<S>(items: &mut Vec<Item<S>>, max: usize, problems: &mut Vec<Problem>) {
+fn limit_kind<S>(items: &mut Vec<Item<S>>, problems: &mut Vec<Problem>) {
     let mut counts: HashMap<String, usize> = HashMap::new();
     items.retain(|item| {
         let count = counts.entry(item.metadata.namespace.clone()).or_default();
         *count += 1;
-        if *count > max {
-            let text =
-                format!("exceeds the limit of {max} objects of a kind in a namespace (--max-manifests)");
+        if *count > MAX_MANIFESTS {
+            let text = format!("exceeds the limit of {MAX_MANIFESTS} objects of a kind in a namespace");
             problems.push(item.origin.problem("", text));
         }
-        *count <= max
+        *count <= MAX_MANIFESTS
     });
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use metrics_agent_sources::kubernetes::{ClusterObject, ObjectId};
 use metrics_agent_sources::manifests::{File, Origin, Problem, Problems, Source};
+use metrics_agent_support::files::{MAX_BYTES, ReadError};
 use serde_json::Value as Json;
 
 use super::CatalogueSettings;
@@ -76,9 +77,8 @@ impl<'a> Manifest<'a> {
 
     fn read_text(&self, text: &str, namespace: &str, settings: &CatalogueSettings) -> Documents {
         let mut documents = Documents::default();
-        let max = settings.options.file_limits.bytes;
-        if text.len() > max {
-            let problem = format!("is larger than the allowed {max} bytes (--max-file-bytes)");
+        if text.len() > MAX_BYTES {
+            let problem = ReadError::TooLarge.to_string();
             documents.problems.push(Origin::of(self.source.clone()).problem("", problem));
         } else {
             let scope = Scope::Cluster { namespace: namespace.to_owned() };

@@ -139,7 +139,7 @@ impl ClusterCatalogue {
         }
         follow::restrict(&mut documents, &self.settings);
         documents.sort_by_age();
-        follow::limit(&mut documents, options.file_limits.manifests);
+        follow::limit(&mut documents);
         let Combined { plan, refused, without_effect } =
             Plan::of_cluster(documents, &self.settings.scope(), options);
         (plan, self.refusals(&refused, &without_effect))

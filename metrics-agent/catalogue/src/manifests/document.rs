@@ -1,7 +1,7 @@
 //! Manifests that are valid by themselves.
 
 use deserr::{Deserr, deserialize};
-use metrics_agent_sources::manifests::{File, Origin, Problem, Source};
+use metrics_agent_sources::manifests::{File, MAX_MANIFESTS, Origin, Problem, Source};
 use metrics_agent_support::files::yaml_problem;
 use serde_json::Value as Json;
 
@@ -271,8 +271,7 @@ impl Documents {
     /// Reads the manifests of one text. Stops at a manifest above the limit on manifests.
     pub(crate) fn read_text(&mut self, source: &Source, mut text: &[u8], scope: &Scope, options: &Options) {
         // As in YAML 1.2, `no` is a string.
-        let budget = Some(options.file_limits.yaml());
-        let yaml = serde_saphyr::options! { strict_booleans: true, with_snippet: false, budget: budget };
+        let yaml = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         let read = serde_saphyr::read_with_options::<_, Json>(&mut text, yaml);
         for (index, document) in read.enumerate() {
             let origin = Origin { source: source.clone(), document: Some(index + 1), item: None };
@@ -296,11 +295,9 @@ impl Documents {
             };
             for (item, manifest) in items {
                 let origin = Origin { item, ..origin.clone() };
-                let max = options.file_limits.manifests;
-                if self.count == max {
-                    let text = format!(
-                        "exceeds the limit of {max} manifests in all files together (--max-manifests)"
-                    );
+                if self.count == MAX_MANIFESTS {
+                    let text =
+                        format!("exceeds the limit of {MAX_MANIFESTS} manifests in all files together");
                     self.problems.push(origin.problem("", text));
                     return;
                 }

@@ -194,16 +194,13 @@ mod tests {
     /// Example of `dcgm-data-source`.
     #[test]
     fn a_source_may_have_the_address_of_the_pods_node() {
-        use super::super::super::scraping::{DataSource, Scheme, ScrapeSettings, SourceKind, TextLimits};
+        use super::super::super::scraping::{DataSource, Scheme, ScrapeSettings, SourceKind};
 
         let settings = ScrapeSettings {
             interval: core::time::Duration::from_secs(1),
             timeout: core::time::Duration::from_secs(1),
             scheme: Scheme::Http,
             path: "/metrics".parse().unwrap(),
-            max_bytes: 1,
-            max_series: 1,
-            text: TextLimits::default(),
             unready_after: None,
             engines: None,
             as_epp: false,

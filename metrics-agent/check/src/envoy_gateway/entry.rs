@@ -1,7 +1,7 @@
 //! The agents' entry in Envoy Gateway's configuration.
 
 use metrics_agent_doctor::doctor::Finding;
-use metrics_agent_support::files::{FileLimits, yaml_problem};
+use metrics_agent_support::files::yaml_problem;
 use serde::Deserialize;
 
 const POOLS: &str = "inference.networking.k8s.io";
@@ -90,9 +90,8 @@ impl ManagerEntry {
     /// The last entry with `InferencePool`s that has the hook Endpoints, or else the last one: the others are
     /// other extensions, such as Envoy AI Gateway. `None`: there is none.
     pub(super) fn find(text: &str) -> Result<Option<Self>, String> {
-        let options = serde_saphyr::options! { budget: Some(FileLimits::default().yaml()) };
         let configuration: Configuration =
-            serde_saphyr::from_str_with_options(text, options).map_err(|error| yaml_problem(&error))?;
+            serde_saphyr::from_str(text).map_err(|error| yaml_problem(&error))?;
         let Configuration { extension_managers, extension_manager } = configuration;
         let has_pools = |entry: &Self| {
             entry.backend_resources.iter().any(|it| it.group == POOLS && it.kind == "InferencePool")

@@ -10,7 +10,6 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::Watcher;
 use metrics_agent_support::credentials::{CredentialError, File, Watched, Watching};
-use metrics_agent_support::files::FileLimits;
 use metrics_agent_support::runtime::connections::{Accepted, Place, Places};
 use s2n_tls::callbacks::VerifyHostNameCallback;
 use s2n_tls::config::Config;
@@ -49,13 +48,9 @@ const WINDOW: u32 = 1024 * 1024;
 
 impl TlsFiles {
     /// Reads the files now, and again whenever they change.
-    pub async fn watch(
-        self,
-        limits: FileLimits,
-        watching: Watching<'_>,
-    ) -> Result<Watched<Config>, CredentialError> {
+    pub async fn watch(self, watching: Watching<'_>) -> Result<Watched<Config>, CredentialError> {
         let files = vec![self.certificate, self.key, self.client_authorities];
-        Watched::read(files, limits, Some(watching), config).await
+        Watched::read(files, Some(watching), config).await
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use metrics_agent_catalogue::dialect::{Engine, TextRules};
-use metrics_agent_catalogue::scraping::TextLimits;
 
 use super::extractor::MetricExtractor;
 use super::{Extraction, LineReader};
@@ -18,10 +17,10 @@ pub struct EngineReader {
 }
 
 impl EngineReader {
-    pub(super) fn new(engines: &[Engine], rules: TextRules, limits: TextLimits) -> Self {
+    pub(super) fn new(engines: &[Engine], rules: TextRules) -> Self {
         let each = engines.iter();
         let engines: Vec<_> =
-            each.map(|it| (Arc::clone(&it.name), MetricExtractor::new(&it.dialect, rules, limits))).collect();
+            each.map(|it| (Arc::clone(&it.name), MetricExtractor::new(&it.dialect, rules))).collect();
         let known = (engines.len() == 1).then_some(0);
         Self { engines, known }
     }
@@ -84,7 +83,7 @@ mod tests {
         "# TYPE nv_trt_llm_request_metrics gauge\nnv_trt_llm_request_metrics{request_type=\"waiting\"} 5\n";
 
     fn reader(dialects: &Dialects) -> Reader {
-        Reader::of_engines(dialects.unnamed(), TextRules::default(), TextLimits::default())
+        Reader::of_engines(dialects.unnamed(), TextRules::default())
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use metrics_agent_catalogue::dialect::{Dialect, MetricSpec, MultiEngine, TextRules};
-use metrics_agent_catalogue::scraping::TextLimits;
 
 use super::collect::{CacheShape, Collected, LoraLists, SeriesRules, SeriesValue, Sum};
 use super::sample::{MetricSample, quoted_name, sample, sample_in_braces, type_line};
@@ -12,6 +11,9 @@ use super::{Doubt, Extraction, Fault, Field, LineReader};
 /// The metric of Prometheus' client libraries with the time at which the process started.
 const START_TIME: &str = "process_start_time_seconds";
 
+/// Maximum number of engines of a data-parallel server; with more a field has no value.
+const MAX_ENGINES: usize = 256;
+
 /// Maximum length of a label's name in a message, in characters.
 const MAX_LABEL_CHARS: usize = 100;
 
@@ -19,7 +21,6 @@ const MAX_LABEL_CHARS: usize = 100;
 #[derive(Debug)]
 pub(super) struct MetricExtractor {
     families: Vec<MetricFamily>,
-    max_labels: usize,
     /// Whether a metric that is neither gauge nor counter reads 0, and a counter is a number of requests, as
     /// in the EPP.
     as_epp: bool,
@@ -82,9 +83,9 @@ impl LineReader for MetricExtractor {
             return;
         }
         if let Some((name, labels)) = quoted_name(line) {
-            let Self { max_labels, as_epp, .. } = *self;
+            let as_epp = self.as_epp;
             if let Some(family) = self.family(name) {
-                family.add(sample_in_braces(labels, max_labels), as_epp);
+                family.add(sample_in_braces(labels), as_epp);
             }
             return;
         }
@@ -95,23 +96,23 @@ impl LineReader for MetricExtractor {
             matches!(line.get(at), Some(b'{' | b' ' | b'\t')) && line[..at] == *family.name.as_bytes()
         };
         if let Some(family) = self.families.iter_mut().find(named) {
-            family.add(sample(&line[family.name.len()..], self.max_labels), self.as_epp);
+            family.add(sample(&line[family.name.len()..]), self.as_epp);
         }
     }
 }
 
 impl MetricExtractor {
-    pub(super) fn new(dialect: &Dialect, rules: TextRules, limits: TextLimits) -> Self {
+    pub(super) fn new(dialect: &Dialect, rules: TextRules) -> Self {
         let are_same = rules.engines == MultiEngine::First;
         let series = Arc::new(SeriesRules {
             sum_label: dialect.sum_label.clone(),
             rank_labels: dialect.rank_labels.clone(),
             are_same,
-            max_parts: if are_same { 1 } else { limits.engines },
+            max_parts: if are_same { 1 } else { MAX_ENGINES },
         });
         let first = || SeriesValue::first(&series);
         let summed = || SeriesValue::summed(&series);
-        let mut extractor = Self { families: Vec::new(), max_labels: limits.labels, as_epp: rules.as_epp };
+        let mut extractor = Self { families: Vec::new(), as_epp: rules.as_epp };
         extractor.add_spec(dialect.waiting.as_ref(), || FieldSeries::Waiting(summed()));
         extractor.add_spec(dialect.running.as_ref(), || FieldSeries::Running(summed()));
         for spec in &dialect.kv_usage {

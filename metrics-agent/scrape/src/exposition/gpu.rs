@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use metrics_agent_catalogue::scraping::TextLimits;
-
 use super::sample::{quoted_name, sample, sample_in_braces, type_line};
 use super::{LineReader, TextReader};
 
@@ -23,7 +21,6 @@ pub type GpuReader = TextReader<GpuGauge>;
 /// The gauge's greatest values so far, in percent.
 #[derive(Debug)]
 pub struct GpuGauge {
-    max_labels: usize,
     /// Whether the metric is a gauge.
     is_gauge: bool,
     /// The greatest value of the series without a pod.
@@ -34,10 +31,10 @@ pub struct GpuGauge {
 
 impl GpuReader {
     /// A reader for endpoints of these pods.
-    pub fn new(pods: impl IntoIterator<Item = Arc<str>>, limits: TextLimits) -> Self {
+    pub fn new(pods: impl IntoIterator<Item = Arc<str>>) -> Self {
         let of_pods = pods.into_iter().map(|pod| (pod, None)).collect();
-        let gauge = GpuGauge { max_labels: limits.labels, is_gauge: false, of_all: None, of_pods };
-        Self::of(gauge, limits)
+        let gauge = GpuGauge { is_gauge: false, of_all: None, of_pods };
+        Self::of(gauge)
     }
 
     /// Ends the text, and returns the utilization of each pod in their order; `None`: the text has none.
@@ -64,9 +61,9 @@ impl LineReader for GpuGauge {
             return;
         }
         let sample = match quoted_name(line) {
-            Some((METRIC, labels)) => sample_in_braces(labels, self.max_labels),
+            Some((METRIC, labels)) => sample_in_braces(labels),
             Some(_) => None,
-            None => line.strip_prefix(METRIC).and_then(|rest| sample(rest, self.max_labels)),
+            None => line.strip_prefix(METRIC).and_then(sample),
         };
         let Some(sample) = sample.filter(|sample| self.is_gauge && sample.value.is_finite()) else { return };
         let value = Some(sample.value);
@@ -90,7 +87,7 @@ mod tests {
     use super::*;
 
     fn reader(pods: &[&str]) -> GpuReader {
-        GpuReader::new(pods.iter().map(|&pod| pod.into()), TextLimits::default())
+        GpuReader::new(pods.iter().map(|&pod| pod.into()))
     }
 
     fn read(pods: &[&str], text: &str) -> Vec<Option<f64>> {

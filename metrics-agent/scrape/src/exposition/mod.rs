@@ -17,7 +17,6 @@ use endpoint_picker::pool::reading::Reading;
 use engines::EngineReader;
 pub use gpu::GpuReader;
 use metrics_agent_catalogue::dialect::{Dialect, Engine, TextRules};
-use metrics_agent_catalogue::scraping::TextLimits;
 
 /// Reads texts, one after the other, in chunks that may end anywhere.
 #[derive(Debug)]
@@ -27,6 +26,9 @@ pub struct TextReader<L> {
     series: usize,
     is_first_line: bool,
 }
+
+/// Maximum number of bytes of a line. A longer line is skipped, as if the server had not written it.
+const MAX_LINE_BYTES: usize = 64 * 1024;
 
 /// The mark that some programs write at the beginning of a text in UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -41,8 +43,8 @@ pub trait LineReader {
 }
 
 impl<L: LineReader> TextReader<L> {
-    fn of(values: L, limits: TextLimits) -> Self {
-        Self { lines: PartialLine::new(limits.line_bytes), values, series: 0, is_first_line: true }
+    fn of(values: L) -> Self {
+        Self { lines: PartialLine::new(MAX_LINE_BYTES), values, series: 0, is_first_line: true }
     }
 
     /// Starts a new text, and forgets the values of the last one.
@@ -95,18 +97,13 @@ pub type Reader = TextReader<EngineReader>;
 impl Reader {
     /// A reader of texts in this dialect.
     pub fn new(dialect: &Dialect, rules: TextRules) -> Self {
-        Self::with_limits(dialect, rules, TextLimits::default())
-    }
-
-    /// A reader with other limits than the defaults.
-    pub fn with_limits(dialect: &Dialect, rules: TextRules, limits: TextLimits) -> Self {
-        Self::of_engines(&[Engine { name: "".into(), dialect: dialect.clone().into() }], rules, limits)
+        Self::of_engines(&[Engine { name: "".into(), dialect: dialect.clone().into() }], rules)
     }
 
     /// A reader of texts of one of these engines: the first one of whose metrics a text has a value, until a
     /// text has none.
-    pub fn of_engines(engines: &[Engine], rules: TextRules, limits: TextLimits) -> Self {
-        Self::of(EngineReader::new(engines, rules, limits), limits)
+    pub fn of_engines(engines: &[Engine], rules: TextRules) -> Self {
+        Self::of(EngineReader::new(engines, rules))
     }
 
     /// Ends the text, and returns its values.

@@ -41,9 +41,12 @@ pub(super) fn quoted_name(line: &[u8]) -> Option<(&[u8], &[u8])> {
     parsed.ok().map(|(after, name)| (name, after))
 }
 
-/// Reads labels, value and timestamp. `None`: the line is malformed, or has more than `max_labels` labels.
-pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<MetricSample<'_>> {
-    let labels = preceded((space0, char('{')), |text| label_text(text, max_labels));
+/// Maximum number of labels of a series.
+const MAX_LABELS: usize = 128;
+
+/// Reads labels, value and timestamp. `None`: the line is malformed, or has more than [`MAX_LABELS`].
+pub(super) fn sample(after_name: &[u8]) -> Option<MetricSample<'_>> {
+    let labels = preceded((space0, char('{')), label_text);
     numbers(opt(labels).map(|labels| labels.unwrap_or(SampleLabels(b""))))
         .parse(after_name)
         .ok()
@@ -51,8 +54,8 @@ pub(super) fn sample(after_name: &[u8], max_labels: usize) -> Option<MetricSampl
 }
 
 /// Reads labels, value and timestamp after a [`quoted_name`].
-pub(super) fn sample_in_braces(after_name: &[u8], max_labels: usize) -> Option<MetricSample<'_>> {
-    numbers(|text| label_text(text, max_labels)).parse(after_name).ok().map(|(_, sample)| sample)
+pub(super) fn sample_in_braces(after_name: &[u8]) -> Option<MetricSample<'_>> {
+    numbers(label_text).parse(after_name).ok().map(|(_, sample)| sample)
 }
 
 /// Value and timestamp after the labels, to the end of the line.
@@ -98,8 +101,8 @@ impl<'a> SampleLabels<'a> {
 }
 
 /// The labels and the brace after them.
-fn label_text(input: &[u8], max: usize) -> IResult<&[u8], SampleLabels<'_>> {
-    let all = recognize((fold_many_m_n(0, max, label, || (), |(), _| ()), space0));
+fn label_text(input: &[u8]) -> IResult<&[u8], SampleLabels<'_>> {
+    let all = recognize((fold_many_m_n(0, MAX_LABELS, label, || (), |(), _| ()), space0));
     terminated(all.map(SampleLabels), char('}')).parse(input)
 }
 
@@ -159,7 +162,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Option<(f64, i64)> {
-        sample(text.as_bytes(), 9).map(|s| (s.value, s.timestamp))
+        sample(text.as_bytes()).map(|s| (s.value, s.timestamp))
     }
 
     #[test]
@@ -205,7 +208,7 @@ mod tests {
 
     #[test]
     fn labels_are_found_by_name_with_their_escapes_resolved() {
-        let labels = sample(b"{plain=\"a}b,c\",esc=\"q\\\"b\\\\n\\n\",plain=\"later\"} 1", 9).unwrap().labels;
+        let labels = sample(b"{plain=\"a}b,c\",esc=\"q\\\"b\\\\n\\n\",plain=\"later\"} 1").unwrap().labels;
         assert_eq!(labels.get("plain").as_deref(), Some(&b"a}b,c"[..]));
         assert_eq!(labels.get("esc").as_deref(), Some(&b"q\"b\\n\n"[..]));
         assert_eq!(labels.get("esc\""), None);
@@ -216,7 +219,7 @@ mod tests {
     fn names_may_be_in_quotes() {
         let (name, after) = quoted_name(b"{ \"a:b\" , \"x.y\" = \"1\", z=\"2\"} 7").unwrap();
         assert_eq!(name, b"a:b");
-        let sample = sample_in_braces(after, 9).unwrap();
+        let sample = sample_in_braces(after).unwrap();
         assert_eq!((sample.value, sample.labels.get("x.y").as_deref()), (7.0, Some(&b"1"[..])));
         assert_eq!(sample.labels.get("z").as_deref(), Some(&b"2"[..]));
         assert_eq!(quoted_name(b"{\"a\"} 1"), Some((&b"a"[..], &b"} 1"[..])));

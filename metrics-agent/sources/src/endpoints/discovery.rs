@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use metrics_agent_support::files::FileLimits;
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::fields::LabelLimits;
 use super::file::{FileWatcher, WatchedFile};
 use super::follower::Follower;
 use super::named_servers::Unresolved;
@@ -23,19 +21,8 @@ pub struct Sources {
     pub fixed: Declared,
     /// A file in the EPP's file-discovery format.
     pub file: Option<PathBuf>,
-    /// Limits on the labels of each endpoint in the file.
-    pub labels: LabelLimits,
     /// Where host names are looked up.
     pub resolver: Resolver,
-}
-
-/// Limits on endpoints and on the files that list them.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Maximum number of endpoints; a file with more is refused.
-    pub endpoints: usize,
-    /// Limits on the endpoints file.
-    pub files: FileLimits,
 }
 
 /// Counters of discovery.
@@ -53,8 +40,7 @@ pub struct Counters {
 #[derive(Debug)]
 pub struct Discovery {
     fixed: Declared,
-    limits: Limits,
-    labels: LabelLimits,
+    max_endpoints: usize,
     declared: watch::Sender<DeclaredSet>,
     sets: watch::Receiver<EndpointSet>,
     unresolved: watch::Receiver<Arc<[Unresolved]>>,
@@ -101,9 +87,7 @@ impl Discovery {
         let watcher = FileWatcher {
             path: path.clone(),
             fixed,
-            max_endpoints: self.limits.endpoints,
-            limits: self.limits.files,
-            labels: self.labels,
+            max_endpoints: self.max_endpoints,
             sets: self.declared.clone(),
             watched: self.watched.clone(),
             reads,
@@ -113,17 +97,17 @@ impl Discovery {
     }
 }
 
-/// Reads the sources now, and again whenever they change.
-pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters) -> Discovery {
-    let Sources { fixed, file, labels, resolver } = sources;
-    let declared = combine(&fixed, &Declared::default(), limits.endpoints).map_err(NoEndpoints::Refused);
+/// Reads the sources now, and again whenever they change. A file with more than `max_endpoints` is refused.
+pub fn start(sources: Sources, max_endpoints: usize, tasks: &Tasks, counters: Counters) -> Discovery {
+    let Sources { fixed, file, resolver } = sources;
+    let declared = combine(&fixed, &Declared::default(), max_endpoints).map_err(NoEndpoints::Refused);
     let declared = watch::Sender::new(declared);
     let sets = watch::Sender::new(Err(NoEndpoints::Pending("discovery has not begun yet".to_owned())));
     let unresolved = watch::Sender::new(Arc::default());
     let denied = watch::Sender::new(Arc::default());
     let follower = Follower {
         resolver: Arc::new(resolver),
-        max_endpoints: limits.endpoints,
+        max_endpoints,
         sets: sets.clone(),
         unresolved: unresolved.clone(),
         denied: denied.clone(),
@@ -132,8 +116,7 @@ pub fn start(sources: Sources, limits: Limits, tasks: &Tasks, counters: Counters
     };
     let mut discovery = Discovery {
         fixed,
-        limits,
-        labels,
+        max_endpoints,
         sets: sets.subscribe(),
         unresolved: unresolved.subscribe(),
         denied: denied.subscribe(),

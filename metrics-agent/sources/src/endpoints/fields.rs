@@ -49,46 +49,35 @@ impl Default for Namespace {
 /// Maximum length of a label's key, as for Kubernetes: a prefix, a slash and a name.
 const MAX_KEY_BYTES: usize = 253 + 1 + 63;
 
-/// Limits on the labels of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LabelLimits {
-    /// Maximum number of labels.
-    pub count: usize,
-    /// Maximum length of a value, in bytes.
-    pub value_bytes: usize,
-}
+/// Maximum length of a label's value: more than the 63 bytes of Kubernetes, because annotations are labels
+/// here too.
+pub(crate) const MAX_VALUE_BYTES: usize = 1024;
 
-impl Default for LabelLimits {
-    /// Values may be longer than the 63 bytes of Kubernetes, because annotations are labels here too.
-    fn default() -> Self {
-        Self { count: 64, value_bytes: 1024 }
-    }
-}
+/// Maximum number of labels of an endpoint.
+pub(crate) const MAX_LABELS: usize = 64;
 
-impl LabelLimits {
-    /// Refuses labels above the limits, because all labels travel to every proxy.
-    pub(crate) fn check(self, labels: &BTreeMap<String, String>) -> Result<(), String> {
-        if labels.len() > self.count {
-            let (found, max) = (labels.len(), self.count);
-            return Err(format!("{found} labels; allowed are at most {max} (--max-endpoint-labels)"));
-        }
-        for (key, value) in labels {
-            if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
-                let start: String = key.chars().take(MAX_KEY_BYTES).collect();
-                let found = key.len();
-                return Err(format!(
-                    "the key {start:?} has {found} bytes; allowed are 1 to {MAX_KEY_BYTES} bytes"
-                ));
-            }
-            if value.len() > self.value_bytes {
-                let (found, max) = (value.len(), self.value_bytes);
-                return Err(format!(
-                    "the value of {key:?} has {found} bytes; allowed are 0 to {max} bytes (--max-label-bytes)"
-                ));
-            }
-        }
-        Ok(())
+/// Refuses labels above the limits, because all labels travel to every proxy.
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), String> {
+    let found = labels.len();
+    if found > MAX_LABELS {
+        return Err(format!("{found} labels; allowed are at most {MAX_LABELS}"));
     }
+    for (key, value) in labels {
+        if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
+            let start: String = key.chars().take(MAX_KEY_BYTES).collect();
+            let found = key.len();
+            return Err(format!(
+                "the key {start:?} has {found} bytes; allowed are 1 to {MAX_KEY_BYTES} bytes"
+            ));
+        }
+        let found = value.len();
+        if found > MAX_VALUE_BYTES {
+            return Err(format!(
+                "the value of {key:?} has {found} bytes; allowed are 0 to {MAX_VALUE_BYTES} bytes"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// IPv4, IPv6 in brackets or not, or a host name.

@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use endpoint_picker::pool::Endpoint;
-use metrics_agent_support::files::{self, FileLimits, yaml_problem};
+use metrics_agent_support::files::{self, yaml_problem};
 use metrics_agent_support::runtime::ResultCounter;
 use serde::Deserialize;
 use tokio::sync::watch;
 
-use super::fields::{Address, LabelLimits, Name, Namespace, PortNumber};
+use super::fields::{Address, Name, Namespace, PortNumber, check_labels};
 use super::{Declared, DeclaredSet, NamedServer, NoEndpoints, combine};
 use crate::manifests::Problem;
 
@@ -48,11 +48,11 @@ struct FileEntry {
 }
 
 /// Reads a file in YAML or JSON. The whole file is refused if one entry is invalid.
-pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<Declared, FileError> {
+pub fn parse(bytes: &[u8]) -> Result<Declared, FileError> {
     let text =
         core::str::from_utf8(bytes).map_err(|error| FileError::Malformed(format!("not UTF-8: {error}")))?;
     // As in YAML 1.2, a name such as `no` or `n` is a string, not a boolean.
-    let options = serde_saphyr::options! { strict_booleans: true, budget: Some(limits.yaml()) };
+    let options = serde_saphyr::options! { strict_booleans: true };
     let document: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|error| FileError::Malformed(yaml_problem(&error)))?;
     if document.is_null() {
@@ -63,7 +63,7 @@ pub fn parse(bytes: &[u8], limits: FileLimits, labels: LabelLimits) -> Result<De
     })?;
     for (index, entry) in file.endpoints.iter().enumerate() {
         let refused = |problem| FileError::Refused { path: format!("endpoints[{index}].labels"), problem };
-        labels.check(&entry.labels).map_err(refused)?;
+        check_labels(&entry.labels).map_err(refused)?;
     }
     let mut declared = Declared::default();
     for FileEntry { name, namespace, address, port, labels } in file.endpoints {
@@ -122,8 +122,6 @@ pub(super) struct FileWatcher {
     /// Servers of the flags, which are part of every set.
     pub(super) fixed: Declared,
     pub(super) max_endpoints: usize,
-    pub(super) limits: FileLimits,
-    pub(super) labels: LabelLimits,
     pub(super) sets: watch::Sender<DeclaredSet>,
     pub(super) watched: watch::Sender<Option<WatchedFile>>,
     pub(super) reads: ResultCounter,
@@ -134,12 +132,12 @@ type Content = Result<Vec<u8>, String>;
 
 impl FileWatcher {
     pub(super) async fn run(self) {
-        files::poll(|| read(self.path.clone(), self.limits), |content| self.update(content)).await;
+        files::poll(|| read(self.path.clone()), |content| self.update(content)).await;
     }
 
     fn update(&self, content: &Content) {
         let set = content.clone().and_then(|bytes| {
-            let found = parse(&bytes, self.limits, self.labels).map_err(|error| error.to_string())?;
+            let found = parse(&bytes).map_err(|error| error.to_string())?;
             combine(&self.fixed, &found, self.max_endpoints)
         });
         let set = set.map_err(|text| Problem::of_file(&self.path, text));
@@ -168,8 +166,8 @@ impl FileWatcher {
     }
 }
 
-async fn read(path: PathBuf, limits: FileLimits) -> Content {
-    let reading = tokio::task::spawn_blocking(move || limits.read(&path).map_err(|error| error.to_string()));
+async fn read(path: PathBuf) -> Content {
+    let reading = tokio::task::spawn_blocking(move || files::read(&path).map_err(|error| error.to_string()));
     reading.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
@@ -180,7 +178,7 @@ mod tests {
     use super::*;
 
     fn addresses(text: &str) -> Vec<String> {
-        parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
+        parse(text.as_bytes())
             .unwrap()
             .endpoints
             .iter()
@@ -190,7 +188,7 @@ mod tests {
 
     fn refusal(entry: &str) -> String {
         let text = format!("endpoints:\n- {{name: good, address: 10.0.0.1, port: 1}}\n- {entry}\n");
-        parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).expect_err(entry).to_string()
+        parse(text.as_bytes()).expect_err(entry).to_string()
     }
 
     #[test]
@@ -208,8 +206,7 @@ mod tests {
         let text =
             "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {llm-d.ai/engine-type: sglang}}]";
         assert_eq!(
-            parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap().endpoints[0]
-                .label("llm-d.ai/engine-type"),
+            parse(text.as_bytes()).unwrap().endpoints[0].label("llm-d.ai/engine-type"),
             Some("sglang")
         );
     }
@@ -217,7 +214,7 @@ mod tests {
     #[test]
     fn an_address_may_be_a_host_name() {
         let text = "endpoints: [{name: a, address: VLLM-1.example, port: 8000, labels: {zone: b}}]";
-        let declared = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap();
+        let declared = parse(text.as_bytes()).unwrap();
         let server = NamedServer {
             name: "default/a".to_owned(),
             host: "vllm-1.example".parse().unwrap(),
@@ -259,8 +256,8 @@ mod tests {
                 "{name: b, address: 10.0.0.2, port: 1, labels: {x: 1}}",
                 ["endpoints[1].labels.x", "1", "a string"],
             ),
-            (&many_labels, ["endpoints[1].labels", "65 labels", "at most 64 (--max-endpoint-labels)"]),
-            (&long, ["endpoints[1].labels", "\"a\" has 1025 bytes", "0 to 1024 bytes (--max-label-bytes)"]),
+            (&many_labels, ["endpoints[1].labels", "65 labels", "at most 64"]),
+            (&long, ["endpoints[1].labels", "\"a\" has 1025 bytes", "0 to 1024 bytes"]),
             (&long_key, ["endpoints[1].labels", "has 318 bytes", "1 to 317 bytes"]),
             ("{name: b, address: 10.0.0.2, port: 1, prot: 2}", ["endpoints[1].prot", "prot", "`labels`"]),
             ("{name: b, port: 1}", ["endpoints[1]", "missing", "address"]),
@@ -285,19 +282,9 @@ mod tests {
                 "endpoints[0]: invalid type: null, expected a map with name, address and port",
             ),
         ] {
-            let refusal = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default()).unwrap_err();
+            let refusal = parse(text.as_bytes()).unwrap_err();
             assert_eq!(refusal.to_string(), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn limits_of_labels_can_be_set() {
-        let text = "endpoints: [{name: a, address: 10.0.0.1, port: 1, labels: {a: xyz, b: x}}]";
-        let parse = |count, value_bytes| {
-            parse(text.as_bytes(), FileLimits::default(), LabelLimits { count, value_bytes })
-        };
-        assert!(parse(2, 3).is_ok());
-        assert!(parse(1, 3).is_err() && parse(2, 2).is_err());
     }
 
     #[test]
@@ -308,7 +295,7 @@ mod tests {
             writeln!(bomb, "a{i}: &a{i} [{nine}]").unwrap();
         }
         let deep = "[".repeat(100_000);
-        let large = format!("endpoints: [{}]", "{},".repeat(FileLimits::default().yaml_nodes));
+        let large = format!("endpoints: [{}]", "{},".repeat(250_000));
         for text in [
             "",
             "endpoints",
@@ -320,11 +307,9 @@ mod tests {
             &deep,
             &large,
         ] {
-            let error = parse(text.as_bytes(), FileLimits::default(), LabelLimits::default())
-                .expect_err("hostile")
-                .to_string();
+            let error = parse(text.as_bytes()).expect_err("hostile").to_string();
             assert!(!error.is_empty() && error.len() < 4096, "{} bytes", error.len());
         }
-        assert!(parse(b"endpoints: [\xff]", FileLimits::default(), LabelLimits::default()).is_err());
+        assert!(parse(b"endpoints: [\xff]").is_err());
     }
 }

@@ -11,9 +11,9 @@ use core::fmt;
 use std::collections::HashSet;
 
 pub use admission::{Admission, LeftOut, LeftOutMetrics};
-pub use discovery::{Counters, Discovery, Limits, Sources, start};
+pub use discovery::{Counters, Discovery, Sources, start};
 use endpoint_picker::pool::{Endpoint, Endpoints};
-pub use fields::LabelLimits;
+pub(crate) use fields::check_labels;
 pub use file::{FileError, PORT_OF_POOL, WatchedFile, parse};
 pub use named_servers::{NamedServer, Unresolved};
 

@@ -10,7 +10,6 @@ mod services;
 mod watch;
 
 pub use client::{ApiError, Client, ConnectError, Lines, Reason, ResponseBody};
-use metrics_agent_support::files::FileLimits;
 use metrics_agent_support::runtime::Tasks;
 pub use objects::{
     BASE_MODEL_LABEL, ClusterObject, ClusterObjects, ConfigMaps, ObjectId, ObjectWatches, ObjectsResult,
@@ -19,8 +18,6 @@ pub use objects::{
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
 pub use services::{ServiceWatches, Services, WatchedServices};
 pub use watch::WatchMetrics;
-
-use super::endpoints::LabelLimits;
 
 /// Objects to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,19 +30,8 @@ pub struct ClusterSettings {
     pub base_models: bool,
     /// Watch the `HTTPRoute`s that lead to pools, and these Services that pools name; `None`: neither.
     pub routes: Option<WatchedServices>,
-    /// Limits on the objects that are read.
-    pub limits: Limits,
-}
-
-/// Limits on the objects that are read from a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
     /// Maximum number of ready pods of one pool.
-    pub pods: usize,
-    /// Limits on the labels of each pod.
-    pub labels: LabelLimits,
-    /// Maximum number of bytes of an object, and of objects of each kind and watch.
-    pub objects: FileLimits,
+    pub max_pods: usize,
 }
 
 /// Namespaces to watch.
@@ -80,7 +66,7 @@ impl Cluster {
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Result<Self, ConnectError> {
-        let ClusterSettings { namespaces, picker_config_map, base_models, routes, limits } = settings;
+        let ClusterSettings { namespaces, picker_config_map, base_models, routes, max_pods } = settings;
         let client = Client::connect().await?;
         let own = client.namespace().to_owned();
         let namespaces = namespaces.unwrap_or_else(|| Namespaces::Named(vec![own.clone()]));
@@ -89,13 +75,12 @@ impl Cluster {
             name,
         });
         let config_maps = ConfigMaps { picker: config_map, base_models };
-        let objects = ObjectWatches::start(&client, &namespaces, config_maps, limits.objects, tasks, metrics);
+        let objects = ObjectWatches::start(&client, &namespaces, config_maps, tasks, metrics);
         let routes = routes.map(|services| {
-            let routes = ObjectWatches::of_routes(&client, &namespaces, limits.objects, tasks, metrics);
+            let routes = ObjectWatches::of_routes(&client, &namespaces, tasks, metrics);
             (routes, ServiceWatches::start(&client, &namespaces, services, tasks, metrics))
         });
-        let pods =
-            PodWatches::new(client.clone(), limits.pods, limits.labels, tasks.clone(), metrics.clone());
+        let pods = PodWatches::new(client.clone(), max_pods, tasks.clone(), metrics.clone());
         let namespace = match namespaces {
             Namespaces::Named(mut names) if names.len() == 1 => names.remove(0),
             Namespaces::Named(_) | Namespaces::All => own,

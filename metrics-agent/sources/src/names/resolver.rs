@@ -17,7 +17,7 @@ use hickory_resolver::proto::op::{Query, ResponseCode};
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, Resolver as Client, TokioResolver};
-use metrics_agent_support::files::{FileLimits, ReadError};
+use metrics_agent_support::files::{self, ReadError};
 use tokio::time::timeout;
 
 use super::HostName;
@@ -180,7 +180,7 @@ fn failure(error: &NetError) -> LookupFailure {
 /// A file of the system; empty if there is none.
 async fn read(path: &Path) -> Result<Vec<u8>, String> {
     let file = path.to_owned();
-    let reading = tokio::task::spawn_blocking(move || FileLimits::default().read(&file));
+    let reading = tokio::task::spawn_blocking(move || files::read(&file));
     match reading.await.map_err(|error| error.to_string())? {
         Err(ReadError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         read => read.map_err(|error| format!("{} {error}", path.display())),

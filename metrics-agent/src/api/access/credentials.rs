@@ -6,7 +6,6 @@ use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 
 use metrics_agent_support::credentials::{self, CredentialError, File, Tokens, Watched, Watching};
-use metrics_agent_support::files::FileLimits;
 
 /// The files with the API's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,23 +66,19 @@ pub struct ClientRequirements {
 
 impl Files {
     /// Reads the files now, and again whenever they change.
-    pub(crate) async fn watch(
-        self,
-        limits: FileLimits,
-        watching: Watching<'_>,
-    ) -> Result<ApiCredentials, CredentialError> {
+    pub(crate) async fn watch(self, watching: Watching<'_>) -> Result<ApiCredentials, CredentialError> {
         let watching = Some(watching);
         let certificate = self.tls.as_ref().is_some_and(|tls| tls.client_authorities.is_some());
         let tls = match self.tls {
             Some(TlsFiles { certificate, key, client_authorities }) => {
                 let files = [certificate, key].into_iter().chain(client_authorities).collect();
-                Some(Watched::read(files, limits, watching, config).await?)
+                Some(Watched::read(files, watching, config).await?)
             }
             None => None,
         };
         let tokens = async |file: Option<PathBuf>| match file {
             Some(file) => {
-                Watched::read(vec![file], limits, watching, |files| Tokens::read(&files[0])).await.map(Some)
+                Watched::read(vec![file], watching, |files| Tokens::read(&files[0])).await.map(Some)
             }
             None => Ok(None),
         };

@@ -10,7 +10,6 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 use crate::credentials::{self, CredentialError, File, Tokens, Watched, Watching};
-use crate::files::FileLimits;
 
 /// The files with credentials for a server, or for many.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,11 +52,7 @@ pub struct Tls {
 
 impl ClientFiles {
     /// Reads the files now; with `watching`, again whenever they change.
-    pub async fn read(
-        self,
-        limits: FileLimits,
-        watching: Option<Watching<'_>>,
-    ) -> Result<ClientCredentials, CredentialError> {
+    pub async fn read(self, watching: Option<Watching<'_>>) -> Result<ClientCredentials, CredentialError> {
         let Self { trust, certificate_and_key, server_name, token } = self;
         let tls = match trust {
             Some(trust) => {
@@ -67,14 +62,14 @@ impl ClientFiles {
                     Trust::All => (None, true),
                 };
                 let files = authorities.into_iter().chain(own).collect();
-                Some(Watched::read(files, limits, watching, move |files| config(trusts_all, files)).await?)
+                Some(Watched::read(files, watching, move |files| config(trusts_all, files)).await?)
             }
             None => None,
         };
         let authorization = match token {
             Some(file) => {
                 let header = |files: &[File]| Ok(Tokens::read(&files[0])?.header());
-                Some(Watched::read(vec![file], limits, watching, header).await?)
+                Some(Watched::read(vec![file], watching, header).await?)
             }
             None => None,
         };

@@ -17,7 +17,7 @@ use subtle::{Choice, ConstantTimeEq};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::files::{self, FileLimits};
+use crate::files;
 use crate::runtime::{ResultCounter, Tasks};
 
 /// A file without a usable credential.
@@ -46,14 +46,13 @@ impl core::error::Error for CredentialError {}
 pub type File = (PathBuf, Vec<u8>);
 
 /// Reads all files.
-pub async fn read(files: Arc<[PathBuf]>, limits: FileLimits) -> Result<Vec<File>, CredentialError> {
-    let reading =
-        tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file, limits)).collect());
+pub async fn read(files: Arc<[PathBuf]>) -> Result<Vec<File>, CredentialError> {
+    let reading = tokio::task::spawn_blocking(move || files.iter().map(|file| read_one(file)).collect());
     reading.await.unwrap_or_else(|error| Err(CredentialError::new(Path::new(""), error.to_string())))
 }
 
-fn read_one(path: &Path, limits: FileLimits) -> Result<File, CredentialError> {
-    let read = limits.read(path).map_err(|error| CredentialError::new(path, error.to_string()));
+fn read_one(path: &Path) -> Result<File, CredentialError> {
+    let read = files::read(path).map_err(|error| CredentialError::new(path, error.to_string()));
     read.map(|bytes| (path.to_owned(), bytes))
 }
 
@@ -105,7 +104,6 @@ impl<T: Send + Sync + 'static> Watched<T> {
     /// earlier value stay open.
     pub async fn read(
         files: Vec<PathBuf>,
-        limits: FileLimits,
         watching: Option<Watching<'_>>,
         make: impl Fn(&[File]) -> Result<T, CredentialError> + Send + Sync + 'static,
     ) -> Result<Self, CredentialError> {
@@ -113,7 +111,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
         let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
         let names = names.join(", ");
         let name = format!("credentials {names}");
-        let first = read(Arc::clone(&files), limits).await;
+        let first = read(Arc::clone(&files)).await;
         let value = make(first.as_ref().map_err(Clone::clone)?)?;
         let (sender, values) = watch::channel(Arc::new(value));
         let Some((tasks, reads)) = watching else { return Ok(Self { values, _task: None }) };
@@ -130,7 +128,7 @@ impl<T: Send + Sync + 'static> Watched<T> {
                     Err(error) => tracing::error!(%error, "credentials refused; the last valid ones stay"),
                 }
             };
-            files::poll_from(first, || read(Arc::clone(&files), limits), update).await;
+            files::poll_from(first, || read(Arc::clone(&files)), update).await;
         };
         Ok(Self { values, _task: Some(tasks.spawn(name, task)) })
     }

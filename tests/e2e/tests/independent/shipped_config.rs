@@ -9,7 +9,6 @@ use endpoint_picker_harness::program::Envoy;
 use endpoint_picker_harness::shipped::snippets::{self, Snippet};
 use endpoint_picker_harness::tools;
 use metrics_agent_sources::endpoints;
-use metrics_agent_support::files::FileLimits;
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
@@ -114,7 +113,7 @@ async fn works(snippet: &Snippet) -> Result<()> {
     } else if has("apiVersion") {
         run(Command::new(tools::metrics_agent()?).args(["check", "--allow-experimental-plugins"]).arg(&file))
     } else if has("endpoints") {
-        endpoints::parse(snippet.text.as_bytes(), FileLimits::default(), endpoints::LabelLimits::default())?;
+        endpoints::parse(snippet.text.as_bytes())?;
         Ok(())
     } else if has("scrape_configs") {
         run(promtool(&["check", "config"], &snippet.at).arg(&file))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metrics_agent_support::files::FileLimits;
+use metrics_agent_support::files::MAX_BYTES;
 use metrics_agent_support::runtime::Tasks;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -16,6 +16,7 @@ use super::{
 use crate::kubernetes::Namespaces;
 use crate::kubernetes::client::Client;
 use crate::kubernetes::watch::{Decode, Resource, Selector, Watch, WatchMetrics, WatchTarget};
+use crate::manifests::MAX_MANIFESTS;
 
 /// The watches of all kinds, until dropped.
 #[derive(Debug)]
@@ -29,44 +30,30 @@ impl ObjectWatches {
         client: &Client,
         namespaces: &Namespaces,
         config_maps: ConfigMaps,
-        limits: FileLimits,
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        Self::of_targets(client, targets(&KINDS, namespaces, config_maps), limits, tasks, metrics)
+        Self::of_targets(client, targets(&KINDS, namespaces, config_maps), tasks, metrics)
     }
 
     /// Watches the routes that lead to pools.
     pub(in crate::kubernetes) fn of_routes(
         client: &Client,
         namespaces: &Namespaces,
-        limits: FileLimits,
         tasks: &Tasks,
         metrics: &WatchMetrics,
     ) -> Self {
-        Self::of_targets(
-            client,
-            targets(&[ROUTES], namespaces, ConfigMaps::default()),
-            limits,
-            tasks,
-            metrics,
-        )
+        Self::of_targets(client, targets(&[ROUTES], namespaces, ConfigMaps::default()), tasks, metrics)
     }
 
-    fn of_targets(
-        client: &Client,
-        targets: Vec<WatchTarget>,
-        limits: FileLimits,
-        tasks: &Tasks,
-        metrics: &WatchMetrics,
-    ) -> Self {
+    fn of_targets(client: &Client, targets: Vec<WatchTarget>, tasks: &Tasks, metrics: &WatchMetrics) -> Self {
         let store = Arc::new(ObjectStore::new(targets.iter().map(WatchTarget::to_string)));
         let start = |(index, target): (usize, WatchTarget)| {
             let store = Arc::clone(&store);
-            let decode = DecodeObject { resource: target.resource, max_bytes: limits.bytes };
+            let decode = DecodeObject { resource: target.resource };
             let name = format!("watch of {target}");
             let update = move |update| store.update(index, update);
-            let watch = Watch::new(client.clone(), target, decode, limits.manifests, metrics.clone(), update);
+            let watch = Watch::new(client.clone(), target, decode, MAX_MANIFESTS, metrics.clone(), update);
             tasks.spawn(name, watch.run())
         };
         let tasks = targets.into_iter().enumerate().map(start).collect();
@@ -102,8 +89,6 @@ fn targets(kinds: &[Resource], namespaces: &Namespaces, config_maps: ConfigMaps)
 /// Reads the objects of one kind.
 pub(super) struct DecodeObject {
     pub(super) resource: Resource,
-    /// Maximum number of bytes of an object.
-    pub(super) max_bytes: usize,
 }
 
 #[derive(Deserialize)]
@@ -125,9 +110,8 @@ impl Decode for DecodeObject {
     type Value = ClusterObject;
 
     fn decode(&self, json: &str) -> Result<Option<ClusterObject>, String> {
-        if json.len() > self.max_bytes {
-            let (found, max) = (json.len(), self.max_bytes);
-            return Err(format!("has {found} bytes; allowed are {max} (--max-file-bytes)"));
+        if json.len() > MAX_BYTES {
+            return Err(format!("has {} bytes; allowed are {MAX_BYTES}", json.len()));
         }
         let malformed = |error: serde_json::Error| error.to_string();
         let Identity { metadata } = serde_json::from_str(json).map_err(malformed)?;
@@ -177,7 +161,7 @@ mod tests {
             "labels": {"app": "x"}, "managedFields": [{"manager": "kubectl"}],
         });
         let item = json!({"metadata": metadata, "spec": {"targetPorts": [{"number": 8000}]}}).to_string();
-        let decode = DecodeObject { resource: KINDS[0], max_bytes: item.len() };
+        let decode = DecodeObject { resource: KINDS[0] };
         let object = decode.decode(&item).unwrap().unwrap();
         assert_eq!(object.id.to_string(), "InferencePool team-a/llama");
         assert_eq!(object.id.api_version, "inference.networking.k8s.io/v1");
@@ -187,15 +171,15 @@ mod tests {
         assert_eq!(object.json["metadata"]["labels"]["app"], "x");
         assert_eq!(object.json["metadata"].get("managedFields"), None);
         assert_eq!(object.json["spec"]["targetPorts"][0]["number"], 8000);
-        let refusal = DecodeObject { max_bytes: item.len() - 1, ..decode }.decode(&item).unwrap_err();
-        assert!(refusal.contains("--max-file-bytes"), "{refusal}");
+        let refusal = decode.decode(&" ".repeat(MAX_BYTES + 1)).unwrap_err();
+        assert_eq!(refusal, "has 4194305 bytes; allowed are 4194304");
     }
 
     #[test]
     fn a_config_map_has_no_group_and_no_generation() {
         let metadata = json!({"name": "picker", "namespace": "n", "uid": "u", "resourceVersion": "1"});
         let item = json!({"metadata": metadata, "data": {"a.yaml": "x"}}).to_string();
-        let object = DecodeObject { resource: CONFIG_MAP, max_bytes: 1000 }.decode(&item).unwrap().unwrap();
+        let object = DecodeObject { resource: CONFIG_MAP }.decode(&item).unwrap().unwrap();
         assert_eq!((object.id.api_version.as_str(), object.generation), ("v1", None));
         assert_eq!(object.json["data"]["a.yaml"], "x");
     }

@@ -7,13 +7,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::Pod;
-use crate::endpoints::LabelLimits;
+use crate::endpoints::check_labels;
 use crate::kubernetes::watch::Decode;
 
 /// Reads pods; pods that are not ready are left out.
-pub(super) struct DecodePod {
-    pub(super) labels: LabelLimits,
-}
+pub(super) struct DecodePod;
 
 #[derive(Deserialize)]
 struct PodObject {
@@ -81,7 +79,7 @@ impl Decode for DecodePod {
         // Only an exporter on the node needs it, so a pod is not refused for it.
         let node = node.and_then(|ip| ip.parse().ok());
         let labels = metadata.labels.unwrap_or_default();
-        self.labels.check(&labels)?;
+        check_labels(&labels)?;
         let active_ports = metadata
             .annotations
             .and_then(|annotations| annotations.active_ports.or(annotations.earlier_active_ports));
@@ -110,7 +108,7 @@ mod tests {
     }
 
     fn decode(pod: &Json) -> Result<Option<Pod>, String> {
-        DecodePod { labels: LabelLimits { count: 2, value_bytes: 5 } }.decode(&pod.to_string())
+        DecodePod.decode(&pod.to_string())
     }
 
     #[test]
@@ -159,11 +157,17 @@ mod tests {
 
     #[test]
     fn a_pod_that_cannot_be_an_endpoint_is_refused_with_the_reason() {
+        let many =
+            (0..65).map(|key| (key.to_string(), Json::from(""))).collect::<serde_json::Map<_, _>>().into();
         for (path, value, reason) in [
             ("/status/podIP", Json::from("localhost"), "\"localhost\" is not an IP address"),
             ("/status/podIP", "".into(), "\"\" is not an IP address"),
-            ("/metadata/labels", json!({"a": "", "b": "", "c": ""}), "--max-endpoint-labels"),
-            ("/metadata/labels", json!({"a": "123456"}), "--max-label-bytes"),
+            ("/metadata/labels", many, "65 labels; allowed are at most 64"),
+            (
+                "/metadata/labels",
+                json!({"a": "x".repeat(1025)}),
+                "\"a\" has 1025 bytes; allowed are 0 to 1024",
+            ),
             ("/metadata/uid", Json::Null, "invalid type: null"),
         ] {
             let mut object = pod();

@@ -15,7 +15,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
 use super::watch::{Resource, Selector, Update, Watch, WatchMetrics, WatchTarget};
-use crate::endpoints::LabelLimits;
 
 /// The ready pods of each selector in use, ordered by name. A selector whose pods were not listed yet is
 /// absent.
@@ -84,7 +83,6 @@ const PODS: Resource = Resource { group: "", version: "v1", kind: "Pod", name: "
 pub struct PodWatches {
     client: Client,
     max_pods: usize,
-    labels: LabelLimits,
     tasks: Tasks,
     metrics: WatchMetrics,
     store: Arc<PodStore>,
@@ -107,12 +105,11 @@ impl PodWatches {
     pub(in crate::kubernetes) fn new(
         client: Client,
         max_pods: usize,
-        labels: LabelLimits,
         tasks: Tasks,
         metrics: WatchMetrics,
     ) -> Self {
         let (store, running) = (Arc::default(), BTreeMap::new());
-        Self { client, max_pods, labels, tasks, metrics, store, running }
+        Self { client, max_pods, tasks, metrics, store, running }
     }
 
     /// Receives the ready pods of all selectors in use.
@@ -143,11 +140,11 @@ impl PodWatches {
             namespace: Some(selector.namespace.clone()),
             selector: Selector::Labels(selector.expression()),
         };
-        let (decode, metrics) = (DecodePod { labels: self.labels }, self.metrics.clone());
+        let metrics = self.metrics.clone();
         let name = format!("watch of {target}");
         let store = Arc::clone(&self.store);
         let update = move |update| store.update(&selector, update);
-        let watch = Watch::new(self.client.clone(), target, decode, self.max_pods, metrics, update);
+        let watch = Watch::new(self.client.clone(), target, DecodePod, self.max_pods, metrics, update);
         self.tasks.spawn(name, watch.run())
     }
 }
