@@ -23,6 +23,10 @@ fn p90(figures: &Figures) -> f64 {
     figures.percentile(0.9)
 }
 
+fn p95(figures: &Figures) -> f64 {
+    figures.percentile(0.95)
+}
+
 /// The median over the seeds.
 fn middle(figures: &[Figures], figure: &Figure) -> f64 {
     let mut numbers: Vec<_> = figures.iter().map(figure).collect();
@@ -96,12 +100,17 @@ impl Row<'_> {
             summary(self.regrets(&p90)),
             summary(self.of_omniscient()),
             regret(&|figures| figures.percentile(0.5)),
+            regret(&p95),
             regret(&|figures| figures.percentile(0.99)),
             regret(&Figures::mean),
             digits(middle(self.recommended, &Figures::loads)),
             self.cell.bar.to_string(),
         ]);
-        cells.extend(self.others.iter().map(|other| summary(ratios(other, self.recommended, &p90))));
+        for other in self.others {
+            cells.extend(
+                [&p90 as &Figure, &p95].map(|figure| summary(ratios(other, self.recommended, figure))),
+            );
+        }
         format!("| {} |", cells.join(" | "))
     }
 }
@@ -118,11 +127,11 @@ pub(super) fn markdown(regrets: &Regrets) -> String {
     for (_, name) in SIMPLE {
         let _ = write!(text, " {name} |");
     }
-    text.push_str(" regret | of omniscient | regret, p50 | p99 | mean | loads | bars |");
+    text.push_str(" regret | of omniscient | regret, p50 | p95 | p99 | mean | loads | bars |");
     for other in &regrets.plan.others {
-        let _ = write!(text, " {} |", other.name);
+        let _ = write!(text, " {}, p90 | p95 |", other.name);
     }
-    let columns = SIMPLE.len() + 9 + regrets.plan.others.len();
+    let columns = SIMPLE.len() + 10 + 2 * regrets.plan.others.len();
     let _ = writeln!(text, "\n|{}", "---|".repeat(columns));
     for cell in 0..regrets.plan.cells.len() {
         let _ = writeln!(text, "{}", regrets.row(cell).line());
