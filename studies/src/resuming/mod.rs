@@ -74,7 +74,7 @@ struct ReadStream {
     /// The output as far as it came, and whether the stream was cut.
     seen: StreamOutput,
     is_cut: bool,
-    /// The output of an undisturbed server, beside the other requests and alone: near ties of two tokens may
+    /// The output of an undisturbed server, with the other requests and alone: near ties of two tokens may
     /// fall otherwise in another batch.
     expected: StreamOutput,
     alone: StreamOutput,
