@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn a_line_with_too_many_labels_is_refused() {
         let line = |labels: usize| format!("{{{}}} 1", r#"a="b","#.repeat(labels));
-        assert_eq!(read(&line(9)), Some((1.0, 0)));
-        assert_eq!(read(&line(10)), None);
+        assert_eq!(read(&line(MAX_LABELS)), Some((1.0, 0)));
+        assert_eq!(read(&line(MAX_LABELS + 1)), None);
     }
 
     #[test]
