@@ -266,7 +266,7 @@ impl fmt::Display for ResumingTable {
         for ReadStream { kind, seen, expected, .. } in self.streams.iter().filter(|it| !it.is_equal()) {
             writeln!(f, "\nA stream of {kind} is not equal: {seen:?}\n\nin place of {expected:?}")?;
         }
-        let cut = self.statistics.lines().filter(|line| line.contains("_streams"));
-        cut.map(|line| writeln!(f, "    {line}")).collect()
+        let mut cut = self.statistics.lines().filter(|line| line.contains("_streams"));
+        cut.try_for_each(|line| writeln!(f, "    {line}"))
     }
 }
