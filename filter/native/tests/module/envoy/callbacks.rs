@@ -81,8 +81,9 @@ callbacks! {
     fn http_get_body_chunks(envoy: *mut c_void, part: u32, chunks: *mut Buffer) -> bool {
         let envoy = request(envoy);
         let body = [&envoy.received, &envoy.buffered, &envoy.response][part as usize].borrow();
-        let pieces = if body.len() > 1 && !envoy.is_undivided.get() { [&body[..1], &body[1..]] } else { [&body[..], &[]] };
-        for (index, piece) in pieces.into_iter().filter(|piece| !piece.is_empty()).enumerate() {
+        let first = if envoy.is_undivided.get() { body.len() } else { body.len().min(1) };
+        let (first, rest) = body.split_at(first);
+        for (index, piece) in [first, rest].into_iter().filter(|piece| !piece.is_empty()).enumerate() {
             // SAFETY: the module gives room for all chunks.
             unsafe { chunks.add(index).write(Buffer::of(piece)) };
         }
