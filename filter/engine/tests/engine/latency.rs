@@ -197,5 +197,8 @@ fn the_terms_of_a_score_are_explained() {
     let mut request = fixture.post(TEXT, &[("x-why", SECRET)], &body);
     request.answer(&mut fixture, 1, STREAM);
     let text = request.proxy.response_header(EXPLANATION).unwrap();
-    assert!(text.contains("ms: p 0 U 64 n 0.0 L 0 W 0 q 0.000 r 1.00 c 0.1250 b 0.100 M unknown"), "{text}");
+    assert!(
+        text.contains("ms: p 0 U 64 n 0.0 L 0 E 0 W 0 q 0.000 r 1.00 c 0.1250 b 0.100 M unknown"),
+        "{text}"
+    );
 }

@@ -24,8 +24,9 @@ pub struct EndpointState {
     pub(super) reads_since: Duration,
     /// Adapters in flight, with their requests.
     in_flight: Vec<(u64, u64)>,
-    /// The adapters of the last requests, and of those that readings show to run, each once, the newest last.
-    pub(super) recent: VecDeque<u64>,
+    /// The adapters of the last requests, and of those that readings show to run, each once, with the time
+    /// of the last use, the newest last.
+    pub(super) recent: VecDeque<(u64, Duration)>,
     pub(super) row: Row,
     /// The time of the newest reading, and what was in flight when it arrived.
     pub(super) at_reading: Option<AtReading>,
@@ -73,7 +74,16 @@ impl EndpointState {
 
     /// Whether the adapter is among the last `count` that were sent here or ran here.
     pub fn is_recent(&self, adapter: u64, count: usize) -> bool {
-        self.recent.iter().rev().take(count).any(|&known| known == adapter)
+        self.recent.iter().rev().take(count).any(|&(known, _)| known == adapter)
+    }
+
+    /// The last use of the adapter that the next one evicts where `count` fit; `None`: a place is empty, or
+    /// requests in flight have all of them.
+    pub fn next_evicted(&self, count: usize) -> Option<Duration> {
+        let first = self.recent.len().checked_sub(count)?;
+        let mut unused =
+            self.recent.range(first..).filter(|&&(adapter, _)| !self.adapters_in_flight(adapter).0);
+        unused.next().map(|&(_, at)| at)
     }
 
     /// When the endpoint last sent a first output, or got a request while it had none to read.
@@ -122,23 +132,24 @@ impl EndpointState {
             } else if self.in_flight.len() < MAX_RECENT {
                 self.in_flight.push((adapter, 1));
             }
-            self.used(adapter);
+            self.used(adapter, at);
         }
     }
 
     /// Takes in the adapters that run by a reading. Requests of other proxies have loaded some of them.
     pub(super) fn runs(&mut self, reading: &Reading) {
+        let at = reading.updated.unwrap_or_default();
         for name in reading.lora.iter().flat_map(|lora| &lora.running).take(MAX_RECENT) {
-            self.used(adapter_key(name));
+            self.used(adapter_key(name), at);
         }
     }
 
-    fn used(&mut self, adapter: u64) {
-        self.recent.retain(|&known| known != adapter);
+    fn used(&mut self, adapter: u64, at: Duration) {
+        self.recent.retain(|&(known, _)| known != adapter);
         if self.recent.len() >= MAX_RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(adapter);
+        self.recent.push_back((adapter, at));
     }
 
     pub(super) fn answered(&mut self, at: Duration) {

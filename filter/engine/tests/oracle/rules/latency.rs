@@ -40,8 +40,8 @@ pub(super) struct Seen {
 #[derive(Clone, Debug, Default)]
 struct EndpointSeen {
     in_flight: Vec<Sent>,
-    /// Adapters of requests and of those that run by readings, in the order of their use.
-    adapters: Vec<String>,
+    /// Adapters of requests and of those that run by readings, in the order of their use, with its time.
+    adapters: Vec<(String, Duration)>,
     reads_since: Duration,
     /// Waiting and running of distinct readings, and whether memory was left.
     readings: Vec<(u64, u64, bool)>,
@@ -113,15 +113,22 @@ impl EndpointSeen {
         self.in_flight.iter().map(|sent| sent.prompt).sum()
     }
 
-    /// The distinct adapters of the last requests, the newest first.
-    fn recent(&self) -> Vec<&String> {
-        let mut recent: Vec<&String> = Vec::new();
-        for adapter in self.adapters.iter().rev() {
-            if !recent.contains(&adapter) {
-                recent.push(adapter);
+    /// The distinct adapters of the last requests, the newest first, with their last uses.
+    fn recent(&self) -> Vec<(&String, Duration)> {
+        let mut recent: Vec<(&String, Duration)> = Vec::new();
+        for (adapter, at) in self.adapters.iter().rev() {
+            if recent.iter().all(|(known, _)| *known != adapter) {
+                recent.push((adapter, *at));
             }
         }
         recent
+    }
+
+    /// The last use of the adapter whose place another one gets where `max` fit.
+    fn evicted(&self, max: usize) -> Option<Duration> {
+        let held = self.recent().get(..max)?.to_vec();
+        let idle = held.into_iter().rev().find(|(adapter, _)| !self.adapters_in_flight().contains(adapter));
+        idle.map(|(_, at)| at)
     }
 
     fn adapters_in_flight(&self) -> Vec<&String> {
@@ -225,7 +232,8 @@ impl Seen {
                 context: endpoint.context(),
                 unanswered: endpoint.unanswered() as f64,
             });
-            endpoint.adapters.extend(reading.lora.iter().flat_map(|lora| lora.running.iter().cloned()));
+            let in_use = reading.lora.iter().flat_map(|lora| lora.running.iter().cloned());
+            endpoint.adapters.extend(in_use.map(|adapter| (adapter, taken)));
             let has_memory = reading.kv_usage.is_none_or(|usage| usage < 0.9);
             endpoint.readings.push((waiting, running, has_memory));
             if waiting > 0 {
@@ -305,6 +313,7 @@ impl Seen {
 struct Terms {
     to_read: f64,
     requests: f64,
+    /// Milliseconds until the adapter is loaded.
     adapter: f64,
     wait: f64,
     cost: f64,
@@ -352,6 +361,26 @@ impl Cycle<'_> {
         self.counted(seen).filter(|_| is_shown)
     }
 
+    /// Adapters that the endpoint holds at once.
+    fn max_adapters(&self, seen: &Seen, endpoint: usize) -> usize {
+        let max = self.reading(endpoint).lora.as_ref().map_or(0, |lora| lora.max);
+        let shown = if self.states.has_lora { f64::from(self.states.max_adapters) } else { seen.at_once };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
+        let max = if max > 0 { f64::from(max) } else { shown }.round().max(1.0) as usize;
+        max
+    }
+
+    /// The probability that the adapter which the next one evicts there is needed while it could have stayed.
+    fn is_needed_again(&self, seen: &Seen, endpoint: usize) -> f64 {
+        let unused = |endpoint: usize| {
+            let used = seen.endpoint(endpoint).evicted(self.max_adapters(seen, endpoint))?;
+            Some(self.situation.since(used).as_secs_f64())
+        };
+        let Some(here) = unused(endpoint) else { return 0.0 };
+        let longest = (0..self.situation.pool.as_slice().len()).filter_map(unused).fold(0.0, f64::max);
+        if longest > 0.0 { longest / (longest + here) } else { 1.0 }
+    }
+
     fn terms(&self, plugin: &Plugin, seen: &Seen, endpoint: usize, mean_requests: f64) -> Terms {
         let c0 = 1_000.0 / plugin.number("prefillThroughput", 8_000.0);
         let (Line { c, b, .. }, speed) = (seen.line(c0), seen.speed(c0, endpoint));
@@ -367,22 +396,20 @@ impl Cycle<'_> {
         }
         backlog = backlog.min(1e7);
         let rest = seen.rest();
-        let adapter = self.adapter(seen).map_or(0.0, |adapter| {
+        let [adapter, evicted] = self.adapter(seen).map_or([0.0; 2], |adapter| {
             let lora = reading.lora.clone().unwrap_or_default();
             if lora.running.contains(&adapter) || state.adapters_in_flight().contains(&&adapter) {
-                return 0.0;
+                return [0.0; 2];
             }
-            let shown = if self.states.has_lora { f64::from(self.states.max_adapters) } else { seen.at_once };
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small number")]
-            let max = if lora.max > 0 { f64::from(lora.max) } else { shown }.round().max(1.0) as usize;
+            let max = self.max_adapters(seen, endpoint);
             let others = if seen.elsewhere() > 1.0 { lora.running.len() } else { 0 };
             let load = plugin.number("loraLoadMs", 40.0);
             if state.adapters_in_flight().len().max(others) >= max {
-                load + rest / 2.0
-            } else if state.recent().into_iter().take(max).any(|recent| *recent == adapter) {
-                0.0
+                [load + rest / 2.0, load]
+            } else if state.recent().into_iter().take(max).any(|(recent, _)| *recent == adapter) {
+                [0.0; 2]
             } else {
-                load
+                [load, load * self.is_needed_again(seen, endpoint)]
             }
         });
         let fixed = plugin.number("maxRunning", 0.0);
@@ -402,7 +429,7 @@ impl Cycle<'_> {
         let arrivals = seen.arrivals_per_second(self.situation.now) * seen.elsewhere() / pool;
         let ratio = requests / (mean_requests + 1.0);
         let meanwhile = arrivals * uncached * c / 1_000.0;
-        let alone = backlog * c + uncached * c + adapter;
+        let alone = backlog * c + uncached * c + (adapter + evicted);
         let read = alone * (1.0 + ratio + meanwhile) + for_place * meanwhile;
         let cost = speed * (read + b * requests) + wait;
         Terms { to_read: backlog + uncached, requests, adapter, wait, cost }
@@ -445,7 +472,7 @@ impl Cycle<'_> {
             if endpoint.unanswered() == 0 {
                 endpoint.reads_since = now;
             }
-            endpoint.adapters.extend(model.clone());
+            endpoint.adapters.extend(model.clone().map(|model| (model, now)));
             endpoint.in_flight.push(Sent {
                 number,
                 at: now,

@@ -35,7 +35,10 @@ pub(in crate::plugin) struct Costs<'a> {
     carried: u64,
     /// The model, if it is an adapter.
     pub(super) adapter: Option<u64>,
-    lora_load: f64,
+    /// Milliseconds that loading an adapter takes.
+    pub(super) lora_load: f64,
+    /// Seconds for which an unused adapter keeps its place, if they were asked for.
+    pub(super) adapters_kept: OnceCell<f64>,
 }
 
 impl<'a> Costs<'a> {
@@ -70,6 +73,7 @@ impl<'a> Costs<'a> {
             carried: prefix.scale.tokens(cycle.request.carried_tokens()),
             adapter: state.adapter(cycle.request.model),
             lora_load: parameters.lora_load,
+            adapters_kept: OnceCell::new(),
             cycle,
             state,
         }
@@ -107,7 +111,7 @@ impl<'a> Costs<'a> {
             requests,
             tokens: self.cycle.comparable_load(endpoint).tokens,
             uncached: self.uncached(endpoint),
-            adapter: self.adapter_wait(endpoint),
+            adapter: self.adapter_cost(endpoint),
         };
         self.formula.terms(&self.row(endpoint), &inputs)
     }
@@ -115,31 +119,6 @@ impl<'a> Costs<'a> {
     /// Tokens of the request that the endpoint has not cached; it computes one in any case.
     pub(super) fn uncached(&self, endpoint: usize) -> f64 {
         (self.prefix.missing_tokens(self.estimated, endpoint) as f64).clamp(1.0, MAX_TOKENS)
-    }
-
-    /// Milliseconds until the endpoint can use the model, if it is an adapter.
-    pub(super) fn adapter_wait(&self, endpoint: usize) -> f64 {
-        let Some(adapter) = self.adapter else { return 0.0 };
-        let (state, reading) = (self.state.at(endpoint), self.cycle.reading(endpoint));
-        let lora = reading.lora.as_ref();
-        let is_running =
-            lora.is_some_and(|lora| lora.running.iter().any(|name| name == self.cycle.request.model));
-        let (is_in_flight, known) = state.adapters_in_flight(adapter);
-        if is_in_flight || is_running {
-            return 0.0;
-        }
-        // Of other proxies, the readings show which adapters they use.
-        let running = lora.filter(|_| self.state.is_one_of_several()).map_or(0, |lora| lora.running.len());
-        let max =
-            lora.map(|lora| lora.max).filter(|&max| max > 0).unwrap_or(self.state.max_adapters()).max(1);
-        let max = usize::try_from(max).unwrap_or(usize::MAX);
-        if known.max(running) >= max {
-            self.lora_load + self.formula.rest / 2.0
-        } else if state.is_recent(adapter, max) {
-            0.0
-        } else {
-            self.lora_load
-        }
     }
 
     /// Tokens of the prompt that the endpoint keeps in memory: no more than it has.
@@ -164,12 +143,13 @@ impl<'a> Costs<'a> {
 
     /// The expected milliseconds to the first output of the endpoint's response.
     pub(in crate::plugin) fn first_chunk(&self, endpoint: usize) -> f64 {
-        self.milliseconds(&self.terms(endpoint, self.requests(endpoint)))
+        self.milliseconds(endpoint, &self.terms(endpoint, self.requests(endpoint)))
     }
 
-    fn milliseconds(&self, terms: &Terms) -> f64 {
-        let Terms { backlog, uncached, requests, adapter, wait, speed, .. } = *terms;
-        speed * self.formula.slopes.predict(backlog + uncached, requests) + adapter + wait
+    fn milliseconds(&self, endpoint: usize, terms: &Terms) -> f64 {
+        let Terms { backlog, uncached, requests, wait, speed, .. } = *terms;
+        let read = speed * self.formula.slopes.predict(backlog + uncached, requests);
+        read + self.adapter_wait(endpoint) + wait
     }
 
     /// The expectations of a routed request.
@@ -194,7 +174,7 @@ impl<'a> Costs<'a> {
             adapter: self.state.counted(self.cycle.request.model),
             tokens: backlog + uncached,
             requests,
-            milliseconds: self.milliseconds(&terms),
+            milliseconds: self.milliseconds(endpoint, &terms),
             is_sample: is_sample && adapter <= 0.0 && wait <= 0.0 && !has_media,
             is_prefill: false,
             has_media,
@@ -203,13 +183,15 @@ impl<'a> Costs<'a> {
     }
 
     /// The terms of a cost in words, with the names of the rule.
-    pub(super) fn explain(&self, terms: &Terms) -> String {
+    pub(super) fn explain(&self, endpoint: usize, terms: &Terms) -> String {
         let Terms { backlog, uncached, requests, adapter, wait, meanwhile, speed, cost } = *terms;
+        let load = self.adapter_wait(endpoint);
+        let evicted = adapter - load;
         let Slopes { per_token, per_request, .. } = self.formula.slopes;
         let places = self.formula.places;
         let places = if places.is_finite() { places.to_string() } else { "unknown".to_owned() };
         format!(
-            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {adapter:.0} W {wait:.0} q {meanwhile:.3} r {speed:.2} c {per_token:.4} b {per_request:.3} M {places}"
+            "{cost} ms: p {backlog:.0} U {uncached:.0} n {requests:.1} L {load:.0} E {evicted:.0} W {wait:.0} q {meanwhile:.3} r {speed:.2} c {per_token:.4} b {per_request:.3} M {places}"
         )
     }
 }

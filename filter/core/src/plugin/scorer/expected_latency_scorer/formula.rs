@@ -67,7 +67,7 @@ pub(super) struct CostInputs {
     pub(super) tokens: f64,
     /// Tokens of the request that the endpoint has not cached.
     pub(super) uncached: f64,
-    /// Milliseconds for the adapter.
+    /// Milliseconds for the adapter, and for the one that it evicts.
     pub(super) adapter: f64,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Terms {
     pub(super) uncached: f64,
     /// Requests in flight there.
     pub(super) requests: f64,
-    /// Milliseconds for the adapter.
+    /// Milliseconds for the adapter, and for the one that it evicts.
     pub(super) adapter: f64,
     /// Milliseconds for a place and for memory.
     pub(super) wait: f64,

@@ -1,5 +1,6 @@
 //! `expected-latency-scorer`: the sooner an endpoint is expected to send its first output, the better.
 
+mod adapter;
 mod cost;
 #[expect(clippy::inline_always, reason = "loops over endpoints are vectorized only without calls")]
 mod formula;
@@ -109,7 +110,7 @@ impl Scorer for ExpectedLatencyScorer {
         let requests: Vec<f64> = candidates.iter().map(|&endpoint| costs.requests(endpoint)).collect();
         costs.compare(&requests);
         let terms = costs.terms(endpoint, costs.requests(endpoint));
-        Some(costs.explain(&terms))
+        Some(costs.explain(endpoint, &terms))
     }
 }
 
@@ -131,6 +132,8 @@ impl Recorder for ExpectedLatencyScorer {
     }
 }
 
+#[cfg(test)]
+mod adapter_tests;
 #[cfg(test)]
 mod random_pools;
 #[cfg(test)]

@@ -42,6 +42,15 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
     let (endpoints, number) = (cycle.pool.as_slice().len() as f64, candidates.len() as f64);
     let arrivals = state.arrivals(cycle.now) * state.elsewhere() / (1e3 * endpoints);
     let mean = candidates.iter().map(|&endpoint| requests(endpoint)).sum::<f64>() / number;
+    let max_adapters = |endpoint: usize| {
+        let max = cycle.reading(endpoint).lora.as_ref().map_or(0, |lora| lora.max);
+        (if max > 0 { max } else { state.max_adapters().max(1) }) as usize
+    };
+    let unused = |endpoint: usize| {
+        let used = state.at(endpoint).next_evicted(max_adapters(endpoint))?;
+        Some(cycle.now.saturating_sub(used).as_secs_f64())
+    };
+    let kept = (0..cycle.pool.as_slice().len()).filter_map(unused).fold(0.0, f64::max);
     let cost = |endpoint: usize| {
         let (at, reading) = (state.at(endpoint), cycle.reading(endpoint));
         let (then, requests) = (at.at_reading(), requests(endpoint));
@@ -69,16 +78,16 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
             let running = lora.map_or(&[][..], |lora| &lora.running);
             let (is_in_flight, known) = at.adapters_in_flight(adapter);
             let held = if state.is_one_of_several() { known.max(running.len()) } else { known };
-            let max = lora.map_or(0, |lora| lora.max);
-            let max = if max > 0 { max } else { state.max_adapters().max(1) } as usize;
+            let max = max_adapters(endpoint);
             if is_in_flight || running.iter().any(|name| name == cycle.request.model) {
                 0.0
             } else if held >= max {
-                40.0 + rest / 2.0
+                40.0 + rest / 2.0 + 40.0
             } else if at.is_recent(adapter, max) {
                 0.0
             } else {
-                40.0
+                let is_needed = unused(endpoint).map_or(0.0, |unused| kept / (kept + unused));
+                40.0 + 40.0 * if is_needed.is_nan() { 1.0 } else { is_needed }
             }
         });
         let own = uncached * slopes.per_token;

@@ -53,7 +53,7 @@ impl Costs<'_> {
         };
         let mut tokens = values(loads.iter().map(|load| load.tokens.cast_signed() as f64));
         self.subtract_deferred(first, &mut tokens, |load| load.tokens);
-        let (uncached, adapter) = (self.uncached_of(run.clone()), self.adapter_waits_of(run));
+        let (uncached, adapter) = (self.uncached_of(run.clone()), self.adapter_costs_of(run));
         let inputs = tokens.iter().zip(&uncached).zip(&adapter);
         for (at, (slot, ((&tokens, &uncached), &adapter))) in slots.iter_mut().zip(inputs).enumerate() {
             let inputs = CostInputs { requests: *slot, tokens, uncached, adapter };
@@ -93,11 +93,11 @@ impl Costs<'_> {
         }))
     }
 
-    /// Milliseconds until the endpoints of a run can use the model, if it is an adapter.
+    /// The costs of the model at the endpoints of a run, if it is an adapter.
     #[inline]
-    fn adapter_waits_of(&self, run: Range<usize>) -> Values {
+    fn adapter_costs_of(&self, run: Range<usize>) -> Values {
         let adapters = self.adapter.map_or(0..0, |_| run);
-        values(adapters.map(|endpoint| self.adapter_wait(endpoint)))
+        values(adapters.map(|endpoint| self.adapter_cost(endpoint)))
     }
 }
 

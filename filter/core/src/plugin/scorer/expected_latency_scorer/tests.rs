@@ -8,8 +8,8 @@ use super::*;
 use crate::plugin::Stage;
 use crate::plugin::fixture::{Fixture, NOW, assert_near, prompt_of, records};
 use crate::pool::load::Load;
-use crate::pool::reading::{Lora, Reading};
-use crate::state::latency::{CompleteResponse, Expectation, Sent, adapter_key};
+use crate::pool::reading::Reading;
+use crate::state::latency::{Expectation, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
 use crate::state::{Observation, PluginStates};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
@@ -22,12 +22,12 @@ const B: f64 = 0.1;
 /// Milliseconds for which a request keeps its place before the first response.
 const REST: f64 = 1_030.0;
 
-fn state() -> LatencyState {
+pub(super) fn state() -> LatencyState {
     LatencyState::new(C)
 }
 
 /// Requests and their tokens in flight at each endpoint, and a prompt of 128 tokens.
-fn fixture(in_flight: &[(u64, u64)]) -> Fixture {
+pub(super) fn fixture(in_flight: &[(u64, u64)]) -> Fixture {
     let mut fixture = Fixture::of(in_flight.len());
     fixture.in_flight = in_flight.iter().map(|&(requests, tokens)| Load { requests, tokens }).collect();
     fixture.request.prompt = Some(prompt_of(128));
@@ -44,7 +44,7 @@ fn answered_ago(endpoints: usize, ms: u64) -> PluginStates {
     PluginStates::only(Box::new(state))
 }
 
-fn expectation(adapter: u64) -> Expectation {
+pub(super) fn expectation(adapter: u64) -> Expectation {
     Expectation {
         plugin: 0,
         endpoint: 0,
@@ -60,11 +60,11 @@ fn expectation(adapter: u64) -> Expectation {
     }
 }
 
-fn costs(fixture: &Fixture, scorer: &ExpectedLatencyScorer) -> Vec<f64> {
+pub(super) fn costs(fixture: &Fixture, scorer: &ExpectedLatencyScorer) -> Vec<f64> {
     fixture.scores(scorer).into_iter().map(|score| (1.0 / score - 1.0) * 1_000.0).collect()
 }
 
-fn default_costs(fixture: &Fixture) -> Vec<f64> {
+pub(super) fn default_costs(fixture: &Fixture) -> Vec<f64> {
     costs(fixture, &ExpectedLatencyScorer::default())
 }
 
@@ -187,7 +187,7 @@ fn a_prompt_that_is_read_in_front_of_a_queue_for_a_place_delays_those_that_come(
     assert_near(&busy[1..], &[(2.0 * cost).round() / 2.0]);
 }
 
-fn observe(state: &mut LatencyState, readings: &[Reading], in_flight: &[Load]) {
+pub(super) fn observe(state: &mut LatencyState, readings: &[Reading], in_flight: &[Load]) {
     state.observe(&Observation { readings, in_flight, others: &[] });
 }
 
@@ -282,98 +282,6 @@ fn a_servers_own_count_of_tokens_is_its_memory() {
 }
 
 #[test]
-fn an_adapter_costs_its_loading_unless_it_is_in_use_there() {
-    let lora = |running: &[&str]| Reading {
-        updated: Some(NOW),
-        lora: Some(Lora {
-            running: running.iter().map(|&name| name.to_owned()).collect(),
-            waiting: vec![],
-            max: 2,
-        }),
-        ..Reading::default()
-    };
-    let mut fixture = fixture(&[(0, 0); 5]);
-    fixture.request.model = "sql";
-    // Runs there; in flight there; sent there lately; never used there; two others are in flight there.
-    fixture.readings = vec![lora(&["sql"]), lora(&[]), lora(&[]), lora(&[]), lora(&["a", "b"])];
-    let mut state = state();
-    observe(&mut state, &fixture.readings, &[]);
-    let [sql, a, b] = ["sql", "a", "b"].map(|name| state.adapter(name).unwrap());
-    let sent = |adapter| Sent { uncached: 0, prompt: 0, adapter, is_alone: false, token_limit: None }.words();
-    for (endpoint, adapter) in [(1, sql), (2, sql), (2, a), (4, a), (4, b)] {
-        state.apply(endpoint, NOW, &sent(adapter));
-    }
-    state.apply(2, NOW, &expectation(sql).ended(NOW, false, None).words);
-    fixture.states = PluginStates::only(Box::new(state));
-    // The five requests that the state counts as arrivals make waiting a little dearer.
-    let rounded: Vec<f64> = default_costs(&fixture).iter().map(|cost| (cost / 2.0).round() * 2.0).collect();
-    assert_near(&rounded, &[16.0, 16.0, 16.0, 56.0, 572.0]);
-    fixture.request.model = "base";
-    assert_near(&default_costs(&fixture), &[16.0; 5]);
-    let instant = ExpectedLatencyScorer { lora_load_ms: 0.0, ..ExpectedLatencyScorer::default() };
-    fixture.request.model = "sql";
-    assert_near(&costs(&fixture, &instant)[3..4], &[16.0]);
-}
-
-#[test]
-fn without_readings_a_model_costs_its_loading_where_others_run() {
-    let mut fixture = fixture(&[(0, 0); 4]);
-    let mut state = state();
-    let [sql, legal, law] = ["sql", "legal", "law"].map(adapter_key);
-    let send = |state: &mut LatencyState, endpoint, adapter| {
-        let sent = Sent { uncached: 0, prompt: 0, adapter, is_alone: false, token_limit: None };
-        state.apply(endpoint, Duration::ZERO, &sent.words());
-    };
-    let answer = |state: &mut LatencyState, endpoint| {
-        state.apply(endpoint, Duration::ZERO, &expectation(0).answered(Duration::ZERO, None).words);
-    };
-    let end = |state: &mut LatencyState, endpoint, adapter| {
-        let response = CompleteResponse { rest: Some(Duration::from_secs(1)), ..CompleteResponse::default() };
-        let ended = expectation(adapter).ended(Duration::ZERO, true, Some(&response));
-        state.apply(endpoint, Duration::ZERO, &ended.words);
-    };
-    for _ in 0..100 {
-        for adapter in [sql, legal] {
-            send(&mut state, 3, adapter);
-            answer(&mut state, 3);
-            end(&mut state, 3, adapter);
-        }
-    }
-    // In flight; the last one there; another in flight; the last one there is another.
-    send(&mut state, 0, sql);
-    send(&mut state, 1, sql);
-    answer(&mut state, 1);
-    end(&mut state, 1, sql);
-    send(&mut state, 2, legal);
-    let costs_of = |state: LatencyState, fixture: &mut Fixture| {
-        fixture.states = PluginStates::only(Box::new(state));
-        default_costs(fixture)
-    };
-    fixture.request.model = "sql";
-    let rest = state.rest();
-    let waits = 16.0 + 40.0 + rest / 2.0;
-    let all = costs_of(state, &mut fixture);
-    assert_near(&all, &[16.0, 16.0, (2.0 * waits).round() / 2.0, 56.0]);
-    // Two run at once there: a third does not wait, unless more are in flight.
-    let mut state = self::state();
-    for _ in 0..100 {
-        for adapter in [sql, legal] {
-            send(&mut state, 3, adapter);
-        }
-        answer(&mut state, 3);
-        answer(&mut state, 3);
-        for adapter in [sql, legal] {
-            end(&mut state, 3, adapter);
-        }
-    }
-    send(&mut state, 2, legal);
-    send(&mut state, 1, legal);
-    send(&mut state, 1, law);
-    let all = costs_of(state, &mut fixture);
-    assert_near(&all, &[56.0, (2.0 * waits).round() / 2.0, 56.0, 16.0]);
-}
-
-#[test]
 fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let stage = Stage { profile: "default", picked: &[0] };
@@ -407,7 +315,7 @@ fn a_routed_request_is_recorded_and_its_first_chunk_expected() {
 fn the_terms_are_explained() {
     let fixture = fixture(&[(3, 400), (0, 0)]);
     let text = fixture.with_cycle(|cycle| ExpectedLatencyScorer::default().explain(cycle, &[0, 1], 0));
-    let expected = "57.5 ms: p 80 U 128 n 3.0 L 0 W 0 q 0.000 r 1.00 c 0.1250 b 0.100 M unknown";
+    let expected = "57.5 ms: p 80 U 128 n 3.0 L 0 E 0 W 0 q 0.000 r 1.00 c 0.1250 b 0.100 M unknown";
     assert_eq!(text.as_deref(), Some(expected));
 }
 
