@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::cost::Costs;
 
-/// What an endpoint has for an adapter.
+/// The place that an endpoint has for an adapter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     /// The adapter itself.
@@ -24,9 +24,9 @@ impl Costs<'_> {
         self.adapter.map_or(0.0, |adapter| self.wait_for(self.place(adapter, endpoint)))
     }
 
-    /// [`Self::adapter_wait`], and the expected milliseconds of a later request for the adapter that this one
-    /// evicts. So that an adapter gets a further replica, or another server, only where it saves more than
-    /// that, and takes the place that is least needed in the pool.
+    /// [`Self::adapter_wait`], and the expected milliseconds for which a later request waits for the evicted
+    /// adapter. So an adapter gets a further replica, or another server, only where that saves more, and it
+    /// takes the place that the pool needs least.
     pub(super) fn adapter_cost(&self, endpoint: usize) -> f64 {
         let Some(adapter) = self.adapter else { return 0.0 };
         let place = self.place(adapter, endpoint);
