@@ -26,7 +26,12 @@ impl Exchange {
         first: Option<FirstToken>,
     ) {
         if let Some(first) = first {
-            pool.metrics.record_first_token(&self.assignment, &first);
+            if let Some(limits) = &self.assignment.limits {
+                pool.metrics.count_first_chunk(limits, first.at.saturating_sub(self.assignment.at));
+            }
+            if let (Some(took), Some(expected)) = (first.took, self.assignment.expectations.first()) {
+                pool.metrics.record_share_of_expected(took, expected);
+            }
             if let Some(record) = &mut self.record {
                 record.has_output(first.took);
             }

@@ -11,7 +11,7 @@ use super::sink::MetricSink;
 
 impl<M: MetricSink> Metrics<M> {
     /// Counts a response whose first chunk came this long after the decision.
-    pub(super) fn count_first_chunk(&self, limits: &ResponseLimits, took: Duration) {
+    pub(crate) fn count_first_chunk(&self, limits: &ResponseLimits, took: Duration) {
         self.count_kept(limits.keeps_first_chunk(took), Count::SloTtftKept, Count::SloTtftMissed);
     }
 

@@ -35,7 +35,6 @@ use sink::PoolSink;
 use tokens::TokenMetrics;
 
 use crate::form::{Form, VERSION};
-use crate::worker_pool::directive::{Assignment, FirstToken};
 
 pub use series::MAX_SERIES;
 pub use sharing::SharingCounts;
@@ -173,18 +172,8 @@ impl<M: MetricSink> Metrics<M> {
         self.counters.get(count as usize).map_or(0, Counter::value)
     }
 
-    /// Records the time to the first output of a response.
-    pub(crate) fn record_first_token(&self, assignment: &Assignment, first: &FirstToken) {
-        if let Some(limits) = &assignment.limits {
-            self.count_first_chunk(limits, first.at.saturating_sub(assignment.at));
-        }
-        if let (Some(took), Some(expected)) = (first.took, assignment.expectations.first()) {
-            self.record_share_of_expected(took, expected);
-        }
-    }
-
     /// Records the time to the first output of a stream of tokens.
-    fn record_share_of_expected(&self, took: Duration, expected: &Expectation) {
+    pub(crate) fn record_share_of_expected(&self, took: Duration, expected: &Expectation) {
         // Below a millisecond, rounding would decide.
         let percent = took.as_secs_f64() * 1e5 / expected.milliseconds().max(1.0);
         #[expect(

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use endpoint_picker::pipeline::Pipeline;
+use endpoint_picker::pipeline::{Pipeline, Prepared};
 use endpoint_picker::policy::{MAX_RECORDED_BLOCKS, RECORDED_BLOCK_TOKENS, RecordSample};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::prompt::{BlockHashes, block_hashes};
@@ -11,8 +11,6 @@ use endpoint_picker::request::session::{SessionName, SessionTurn};
 use endpoint_picker::response::outcome::ServerOutcome;
 use endpoint_picker::response::usage::Usage;
 use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, ShadowPick};
-
-use crate::worker_pool::decision::{PreparedRequest, ShadowChoice};
 
 /// Maximum length of the name of a model, in bytes. Clients choose it.
 const MAX_MODEL_BYTES: usize = 256;
@@ -38,12 +36,12 @@ impl RequestRecord {
     pub(crate) fn of(
         sample: RecordSample,
         request: &Request<'_>,
-        prepared: PreparedRequest<'_>,
+        prepared: Prepared<'_>,
         pipeline: &Pipeline,
         turn: Option<SessionTurn>,
         now: Duration,
     ) -> Option<Box<Self>> {
-        let name = prepared.session_name(pipeline).map(SessionName::hash);
+        let name = pipeline.session_name_of(&prepared).map(SessionName::hash);
         if name.is_some_and(|name| !sample.contains(name)) {
             return None;
         }
@@ -78,9 +76,9 @@ impl RequestRecord {
         Self { entry, endpoint: None, why: "", at: now, ended: None }
     }
 
-    /// Another decision about the request does not act.
-    pub(crate) fn compared(&mut self, shadow: ShadowChoice) {
-        let ShadowChoice { first, agrees } = shadow;
+    /// Another decision about the request does not act: its first destination, `None` if it has none, and
+    /// whether it agrees with the one that acts.
+    pub(crate) fn compared(&mut self, (first, agrees): (Option<SocketAddr>, bool)) {
         self.entry.shadow = Some(ShadowPick { endpoint: first.map(bytes_of).unwrap_or_default(), agrees });
     }
 

@@ -9,11 +9,9 @@ use endpoint_picker::fallback::Fallback;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pipeline::shadow::Acting;
-use endpoint_picker::pipeline::{Pipeline, Prepared, Scratch};
+use endpoint_picker::pipeline::{Prepared, Scratch};
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
-use endpoint_picker::request::prompt::BlockHashes;
-use endpoint_picker::request::session::SessionName;
 use endpoint_picker::rng::SplitMix64;
 use endpoint_picker::state::PluginStates;
 
@@ -82,20 +80,8 @@ impl Draws {
 /// ledger is read.
 #[derive(Debug)]
 pub(crate) struct PreparedRequest<'a> {
-    own: Prepared<'a>,
+    pub(super) own: Prepared<'a>,
     shadow: Option<Prepared<'a>>,
-}
-
-impl PreparedRequest<'_> {
-    /// The prompt's blocks as the acting rules cut them, and the tokens of a block; `None`: they do not.
-    pub(crate) fn into_blocks(self) -> Option<(u32, BlockHashes)> {
-        self.own.into_blocks()
-    }
-
-    /// The name of the request's session, by the pipeline that has prepared it.
-    pub(crate) fn session_name(&self, pipeline: &Pipeline) -> Option<SessionName> {
-        pipeline.session_name_of(&self.own)
-    }
 }
 
 /// A decision whose instructions for the proxy are not made yet; making them needs no ledger.
@@ -109,10 +95,11 @@ pub(crate) struct PoolDecision {
 }
 
 impl PoolDecision {
-    /// The choice of the decision that does not act; `None`: there is none.
+    /// The first destination of the decision that does not act, `None` if it routes the request nowhere, and
+    /// whether it agrees with the one that acts; `None`: there is no such decision.
     #[cold]
     #[inline(never)]
-    pub(crate) fn shadow_choice(&self, pool: &Endpoints) -> Option<ShadowChoice> {
+    pub(crate) fn shadow_choice(&self, pool: &Endpoints) -> Option<(Option<SocketAddr>, bool)> {
         let (outcome, agreement) = match self.compared.as_ref()? {
             Compared::Shadow(shadow) => (&shadow.decision.outcome, shadow.agreement),
             Compared::Other(_, agreement) => (&self.decision.outcome, *agreement),
@@ -122,17 +109,8 @@ impl PoolDecision {
             Outcome::Reject(_) | Outcome::Abstain { .. } => None,
         };
         let first = first.and_then(|&index| pool.as_slice().get(index)).map(Endpoint::address);
-        Some(ShadowChoice { first, agrees: agreement.agrees() })
+        Some((first, agreement.agrees()))
     }
-}
-
-/// The choice of a decision that does not act.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ShadowChoice {
-    /// The first destination; `None`: the request is not routed.
-    pub(crate) first: Option<SocketAddr>,
-    /// Whether it agrees with the decision that acts.
-    pub(crate) agrees: bool,
 }
 
 /// Another decision about the request.

@@ -173,7 +173,7 @@ impl<S: PoolStore, M: MetricSink> WorkerPool<S, M> {
         if let (Some(sample), Some(prepared)) = (view.policy().record, prepared) {
             let Routing { request, now, .. } = *routing;
             let (pipeline, turn) = (&view.topology().pipeline, directive.session);
-            directive.record = RequestRecord::of(sample, request, prepared, pipeline, turn, now);
+            directive.record = RequestRecord::of(sample, request, prepared.own, pipeline, turn, now);
             if let (Some(record), Some(shadow)) = (&mut directive.record, shadow) {
                 record.compared(shadow);
             }
