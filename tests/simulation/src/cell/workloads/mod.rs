@@ -13,10 +13,11 @@ mod tenants;
 use super::sessions::{Process, Sessions, arrivals};
 use crate::workload::Workload as BenchWorkload;
 use endpoint_picker::rng::{Rng, SplitMix64};
+use metrics_agent_replay::fit;
 use metrics_agent_replay::simulation::fleet::{Fleet, ServerKind};
 use metrics_agent_replay::simulation::request::{Segment, mixed};
 use metrics_agent_replay::simulation::sessions::Arrival;
-use metrics_agent_server_model::{Allocation, ServiceTimes};
+use metrics_agent_server_model::ServiceTimes;
 use std::time::Duration;
 
 /// A workload, drawn from a seed.
@@ -135,54 +136,35 @@ impl Workload {
             | Self::AgentSessions
             | Self::LongMix
             | Self::Bursts
-            | Self::LargePrompts => Fleet::equal(8, BIG),
+            | Self::LargePrompts => Fleet::equal(8, fit::DEFAULT),
             Self::Heterogeneous => {
-                let mut fleet = Fleet::equal(8, BIG);
+                let mut fleet = Fleet::equal(8, fit::DEFAULT);
                 for server in &mut fleet.servers[..2] {
-                    *server = ServerKind::new(2.0, BIG.kv_blocks / 2);
+                    *server = ServerKind::new(2.0, fit::DEFAULT.kv_blocks / 2);
                 }
                 fleet
             }
             Self::SmallCaches => {
-                let mut fleet = Fleet::equal(8, BIG);
+                let mut fleet = Fleet::equal(8, fit::DEFAULT);
                 for server in &mut fleet.servers {
                     server.kv_blocks = server.reported_blocks / 4;
                 }
                 fleet
             }
             Self::SmallCachesReported => {
-                Fleet::equal(8, ServiceTimes { kv_blocks: BIG.kv_blocks / 4, ..BIG })
+                Fleet::equal(8, ServiceTimes { kv_blocks: fit::DEFAULT.kv_blocks / 4, ..fit::DEFAULT })
             }
             Self::CachesBeyondReports => {
-                let mut fleet = Fleet::equal(8, BIG);
+                let mut fleet = Fleet::equal(8, fit::DEFAULT);
                 for server in &mut fleet.servers {
                     server.reported_blocks = server.kv_blocks / 4;
                 }
                 fleet
             }
-            Self::SlowServer => Fleet { has_slow_spell: true, ..Fleet::equal(8, BIG) },
+            Self::SlowServer => Fleet { has_slow_spell: true, ..Fleet::equal(8, fit::DEFAULT) },
         }
     }
 }
-
-/// A server with 256 places. Times are those of a model of some 8 to 30 billion parameters on one large
-/// accelerator, as orders of magnitude: 25 000 prompt tokens a second, half of that behind a context of 30
-/// 000, and up to 7 000 tokens of responses.
-pub const BIG: ServiceTimes = ServiceTimes {
-    max_running: 256,
-    step: Duration::from_millis(8),
-    step_per_sequence: Duration::from_micros(50),
-    step_per_context_token: Duration::from_nanos(40),
-    prefill_per_token: Duration::from_micros(40),
-    doubling_context: Some(30_000),
-    reads_apart: false,
-    max_batched_tokens: 8192,
-    kv_blocks: 25_000,
-    allocation: Allocation::AsNeeded,
-    max_loras: 0,
-    lora_load: Duration::ZERO,
-    stream_interval: 1,
-};
 
 /// Random numbers and new texts of a generator.
 #[derive(Clone, Debug)]
