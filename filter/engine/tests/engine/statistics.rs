@@ -37,7 +37,13 @@ fn every_statistic_is_documented_with_its_labels() {
         let labels = pool.into_iter().chain(row.labels.iter().copied()).map(str::to_owned).collect();
         (row.name.to_owned(), (row.kind == MetricKind::Histogram, labels))
     });
-    assert_eq!(table.collect::<BTreeMap<String, Described>>(), documented());
+    let (table, documented): (BTreeMap<String, Described>, _) = (table.collect(), documented());
+    let lacking: Vec<_> = table.iter().filter(|(name, it)| documented.get(*name) != Some(*it)).collect();
+    let unknown: Vec<_> = documented.keys().filter(|name| !table.contains_key(*name)).collect();
+    assert!(
+        lacking.is_empty() && unknown.is_empty(),
+        "metrics.md lacks {lacking:?} and has also {unknown:?}"
+    );
 }
 
 #[test]
