@@ -8,6 +8,15 @@ use crate::APIS;
 use crate::test;
 
 #[test]
+fn the_page_of_parsers_has_the_path_of_each_api() {
+    let page = include_str!("../../../../docs/reference/rules/parsers.md");
+    for (api, path, _) in APIS {
+        let end = path.trim_start_matches('/').trim_start_matches("v1/");
+        assert!(page.contains(&format!("`{end}`")), "parsers.md lacks {end:?} of {api:?}");
+    }
+}
+
+#[test]
 fn each_claimed_path_has_its_api() {
     let parsers = Parsers::new(&[Parser::OpenAi, Parser::Anthropic, Parser::VllmHttp, Parser::SglangHttp]);
     let others = [
