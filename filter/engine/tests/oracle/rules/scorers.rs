@@ -10,7 +10,7 @@ use crate::catalog::{AGENTS, BURSTS, OWN_PREFIXES, SESSIONS};
 use crate::world::Prompt;
 
 /// Scorers that rate by readings, whatever their parameters.
-pub(super) const BY_READINGS: [&str; 5] = [
+pub(super) const BY_READINGS: &[&str] = &[
     "queue-scorer",
     "running-requests-size-scorer",
     "kv-cache-utilization-scorer",
@@ -19,7 +19,7 @@ pub(super) const BY_READINGS: [&str; 5] = [
 ];
 
 /// Scorers that read the matches of a prefix producer.
-pub(super) const BY_PREFIXES: [&str; 5] = [
+pub(super) const BY_PREFIXES: &[&str] = &[
     "prefix-cache-scorer",
     "no-hit-lru-scorer",
     "lmetric-scorer",
