@@ -5,7 +5,7 @@ use core::time::Duration;
 use endpoint_picker::config::{PickerConfig, ProfileConfig, ProfilePlugin};
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker::plugin::Instance;
-use endpoint_picker::plugin::registry::read_plugin;
+use endpoint_picker::plugin::registry::{TYPES, read_plugin};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Value, json};
@@ -200,6 +200,16 @@ impl Draft {
         self.plugins.push(json!({"name": name, "type": kind, "parameters": parameters}));
         name
     }
+}
+
+#[test]
+fn every_scorer_is_tried() {
+    // Deprecated: a producer, and the scorer of prefixes.
+    let others = ["precise-prefix-cache-scorer"];
+    let is_scorer = |name: &&str| read_plugin(name, "{}").unwrap().roles().scorer.is_some();
+    let is_tried = |name: &str| others.contains(&name) || scorers().iter().any(|tried| tried["type"] == name);
+    let lacking: Vec<_> = TYPES.iter().copied().filter(is_scorer).filter(|name| !is_tried(name)).collect();
+    assert!(lacking.is_empty(), "the oracle lacks {lacking:?}");
 }
 
 /// The document as the core takes it.
