@@ -1,6 +1,7 @@
 //! The headers of a request or a response.
 
 use core::fmt;
+use core::ops::Range;
 
 /// Header names in lower case with their values, which may be any bytes, in their order.
 ///
@@ -8,103 +9,121 @@ use core::fmt;
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HeaderList {
     bytes: Vec<u8>,
-    /// The lengths of the name and the value of each header.
-    lengths: Vec<(usize, usize)>,
-    /// The [bits](bit) of all names, because most names that are looked up are not there.
+    places: Vec<Place>,
+    /// The [bits](Digest::bit) of all names, because most names that are looked up are not there.
     bits: u64,
 }
 
-/// The bit of a name, in any case: of its length, its first byte and its last one.
-// Inlined, so that the bit of a name in the code is a constant.
-#[inline]
-fn bit(name: &[u8]) -> u64 {
-    let letter = |byte: Option<&u8>| usize::from(byte.map_or(0, u8::to_ascii_lowercase));
-    1 << ((name.len() + 7 * letter(name.first()) + 31 * letter(name.last())) % 64)
+/// The place of a header in the bytes of a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    name: Digest,
+    start: usize,
+    /// The end of the name, where the value begins.
+    middle: usize,
+    end: usize,
 }
 
-/// A place in a list, before one of its headers.
-#[derive(Clone, Copy, Default)]
-struct ListPlace {
-    /// The number of headers before it.
-    header: usize,
-    /// The number of bytes before it.
-    start: usize,
+/// A number of a name, the same in any case: of its length, its first byte and its last one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Digest(usize);
+
+impl Digest {
+    // Inlined, so that the digest of a name in the code is a constant.
+    #[inline]
+    fn of(name: &[u8]) -> Self {
+        // The bit in which the cases of a letter differ is set.
+        let letter = |byte: Option<&u8>| usize::from(byte.map_or(0, |byte| byte | 0x20));
+        Self(name.len() + 7 * letter(name.first()) + 31 * letter(name.last()))
+    }
+
+    fn bit(self) -> u64 {
+        1 << (self.0 % 64)
+    }
 }
 
 impl HeaderList {
     /// An empty list.
-    pub const EMPTY: Self = Self { bytes: Vec::new(), lengths: Vec::new(), bits: 0 };
+    pub const EMPTY: Self = Self { bytes: Vec::new(), places: Vec::new(), bits: 0 };
 
     /// An empty list in the same memory, which gets room for headers that have this many bytes in all.
     #[must_use]
     pub fn emptied(self, (headers, bytes): (usize, usize)) -> Self {
-        let Self { bytes: mut all, mut lengths, .. } = self;
+        let Self { bytes: mut all, mut places, .. } = self;
         all.clear();
         all.reserve(bytes);
-        lengths.clear();
-        lengths.reserve(headers);
-        Self { bytes: all, lengths, bits: 0 }
+        places.clear();
+        places.reserve(headers);
+        Self { bytes: all, places, bits: 0 }
     }
 
     /// Whether there is no header.
     pub fn is_empty(&self) -> bool {
-        self.lengths.is_empty()
+        self.places.is_empty()
     }
 
     /// Appends a header.
     #[inline]
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
+        let (start, digest) = (self.bytes.len(), Digest::of(name));
+        let middle = start + name.len();
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(value);
-        self.lengths.push((name.len(), value.len()));
-        self.bits |= bit(name);
+        self.places.push(Place { name: digest, start, middle, end: middle + value.len() });
+        self.bits |= digest.bit();
     }
 
     /// All headers, names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.lengths.iter().scan(self.bytes.as_slice(), |rest, &(name, value)| {
-            let (name, behind) = rest.split_at_checked(name)?;
-            let (value, behind) = behind.split_at_checked(value)?;
-            *rest = behind;
-            Some((name, value))
-        })
+        self.places.iter().map(|place| (self.part(place.start..place.middle), self.value(place)))
+    }
+
+    fn value(&self, place: &Place) -> &[u8] {
+        self.part(place.middle..place.end)
+    }
+
+    fn part(&self, part: Range<usize>) -> &[u8] {
+        self.bytes.get(part).unwrap_or_default()
     }
 
     /// Whether there is a header of this name, in any case.
     #[inline]
     pub fn has(&self, name: &str) -> bool {
-        self.may_have(name) && self.find(name, &mut ListPlace::default()).is_some()
+        let digest = Digest::of(name.as_bytes());
+        self.may_have(digest) && self.find(name, digest, 0).is_some()
     }
 
-    /// Whether a header may have this name.
+    /// Whether a header may have a name of this digest.
     #[inline]
-    fn may_have(&self, name: &str) -> bool {
-        self.bits & bit(name.as_bytes()) != 0
+    fn may_have(&self, name: Digest) -> bool {
+        self.bits & name.bit() != 0
     }
 
     /// The values under a name, in any case, in their order.
     pub fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let mut place = ListPlace::default();
-        core::iter::from_fn(move || self.find(name, &mut place))
+        self.values_of(name, Digest::of(name.as_bytes()))
     }
 
-    /// The next value under a name, in any case, from this place on, which moves behind it. The length is
-    /// compared first, so that most names are never read.
+    fn values_of<'a>(&'a self, name: &str, digest: Digest) -> impl Iterator<Item = &'a [u8]> {
+        let mut next = 0;
+        core::iter::from_fn(move || {
+            let (at, place) = self.find(name, digest, next)?;
+            next = at + 1;
+            Some(self.value(place))
+        })
+    }
+
+    /// The next header of a name, in any case, from this place on. The digest is compared first, so that most
+    /// names are never read.
     // A request looks up a dozen names, and copies of this search would be a tenth of the code that it
     // touches.
     #[inline(never)]
-    fn find(&self, name: &str, place: &mut ListPlace) -> Option<&[u8]> {
-        let mut start = place.start;
-        for (passed, &(name_length, value_length)) in self.lengths.get(place.header..)?.iter().enumerate() {
-            let middle = start + name_length;
-            let end = middle + value_length;
-            if name_length == name.len() && is_named(self.bytes.get(start..middle)?, name.as_bytes()) {
-                *place = ListPlace { header: place.header + passed + 1, start: end };
-                return self.bytes.get(middle..end);
-            }
-            start = end;
-        }
-        None
+    fn find(&self, name: &str, digest: Digest, from: usize) -> Option<(usize, &Place)> {
+        let rest = self.places.get(from..)?;
+        let passed = rest.iter().position(|place| {
+            place.name == digest && is_named(self.part(place.start..place.middle), name.as_bytes())
+        })?;
+        Some((from + passed, rest.get(passed)?))
     }
 }
 
@@ -145,12 +164,13 @@ impl<'a> Headers<'a> {
     /// The first value under this name (in any case) that is text and not empty.
     #[inline]
     pub fn get(&self, name: &str) -> Option<&'a str> {
-        if self.0.may_have(name) { self.first_text(name) } else { None }
+        let digest = Digest::of(name.as_bytes());
+        if self.0.may_have(digest) { self.first_text(name, digest) } else { None }
     }
 
     #[inline(never)]
-    fn first_text(self, name: &str) -> Option<&'a str> {
-        self.texts(name).find(|value| !value.is_empty())
+    fn first_text(self, name: &str, digest: Digest) -> Option<&'a str> {
+        self.texts(name, digest).find(|value| !value.is_empty())
     }
 
     /// The value under the first of two names that has one: a header and its older spelling.
@@ -163,7 +183,8 @@ impl<'a> Headers<'a> {
     /// parameters.
     #[inline(never)]
     pub fn prefers(&self, preference: &str) -> bool {
-        let mut preferences = self.texts("prefer").flat_map(|value| value.split(','));
+        let values = self.texts("prefer", Digest::of(b"prefer"));
+        let mut preferences = values.flat_map(|value| value.split(','));
         preferences.any(|one| {
             let token = one.split(';').next().unwrap_or_default();
             token.trim().eq_ignore_ascii_case(preference)
@@ -171,8 +192,8 @@ impl<'a> Headers<'a> {
     }
 
     /// The values under a name that are UTF-8.
-    fn texts(&self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.0.values(name).filter_map(|value| core::str::from_utf8(value).ok())
+    fn texts(&self, name: &str, digest: Digest) -> impl Iterator<Item = &'a str> {
+        self.0.values_of(name, digest).filter_map(|value| core::str::from_utf8(value).ok())
     }
 }
 

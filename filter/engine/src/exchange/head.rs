@@ -159,7 +159,7 @@ impl RequestHead {
         }
     }
 
-    /// Gives the memory of the headers to the next request, some 1.5 KiB for as long as the response takes.
+    /// Gives the memory of the headers to the next request, some 2 KiB for as long as the response takes.
     pub(super) fn forget_headers(&mut self, spare: &mut HeaderList) {
         if !self.all.is_empty() {
             *spare = core::mem::take(&mut self.all);
