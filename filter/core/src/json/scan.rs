@@ -1,12 +1,14 @@
 //! The scan of a string for its end: no byte of a body is looked at alone but those of its last few.
 
+use memchr::memchr2;
+
 /// Whether a byte of a string stands for itself: the others end the string, begin an escape, or are not
 /// allowed.
 fn is_plain(byte: u8) -> bool {
     byte >= 0x20 && byte != b'"' && byte != b'\\'
 }
 
-/// Whether the compiler has vectors of 16 bytes for [`is_plain_block`]. Without, words are faster.
+/// Whether there are vectors of 16 bytes. Without, words are faster.
 const HAS_VECTORS: bool =
     cfg!(any(target_arch = "x86_64", target_arch = "aarch64", target_feature = "simd128"));
 
@@ -16,28 +18,45 @@ const FIRST_WORDS: usize = 4;
 /// The number of plain bytes that `text` begins with.
 #[inline]
 pub(super) fn plain_length(text: &[u8]) -> usize {
+    find_in_first_words(text, not_plain)
+        .unwrap_or_else(|begun| begun + long_plain_length(text.get(begun..).unwrap_or_default()))
+}
+
+/// The place of the first quote or backslash.
+#[inline]
+pub(super) fn quote_or_backslash(text: &[u8]) -> Option<usize> {
+    match find_in_first_words(text, quotes_and_backslashes) {
+        Ok(at) => Some(at),
+        Err(begun) => memchr2(b'"', b'\\', text.get(begun..)?).map(|at| begun + at),
+    }
+}
+
+/// The first byte that `search` finds in the first words of `text`, or else their length.
+#[inline]
+fn find_in_first_words(text: &[u8], search: fn(u64) -> u64) -> Result<usize, usize> {
     let (words, _) = text.as_chunks();
     for (at, word) in words.iter().take(FIRST_WORDS).enumerate() {
-        let found = not_plain(*word);
+        let found = search(u64::from_le_bytes(*word));
         if found != 0 {
-            return at * WORD + first(found);
+            return Ok(at * WORD + first(found));
         }
     }
-    let begun = words.len().min(FIRST_WORDS) * WORD;
-    begun + long_plain_length(text.get(begun..).unwrap_or_default())
+    Err(words.len().min(FIRST_WORDS) * WORD)
 }
 
 /// The same for the rest of a long string.
 #[inline(never)]
 fn long_plain_length(text: &[u8]) -> usize {
-    let mut plain = 0;
     if HAS_VECTORS {
-        let (blocks, _) = text.as_chunks();
-        plain = blocks.iter().take_while(|block| is_plain_block(block)).count() * BLOCK;
+        let plain = text.get(..memchr2(b'"', b'\\', text).unwrap_or(text.len())).unwrap_or_default();
+        if has_no_controls(plain) {
+            return plain.len();
+        }
     }
-    let (words, rest) = text.get(plain..).unwrap_or_default().as_chunks();
+    let (words, rest) = text.as_chunks();
+    let mut plain = 0;
     for word in words {
-        let found = not_plain(*word);
+        let found = not_plain(u64::from_le_bytes(*word));
         if found != 0 {
             return plain + first(found);
         }
@@ -46,27 +65,33 @@ fn long_plain_length(text: &[u8]) -> usize {
     plain + rest.iter().take_while(|&&byte| is_plain(byte)).count()
 }
 
-const BLOCK: usize = 64;
-
-/// Whether all bytes are plain. The compiler makes vectors of the bytes.
-fn is_plain_block(block: &[u8; BLOCK]) -> bool {
-    block.iter().fold(true, |all, &byte| all & is_plain(byte))
+/// Whether no byte is a control character. The compiler makes vectors of the bytes.
+fn has_no_controls(text: &[u8]) -> bool {
+    text.iter().fold(u8::MAX, |lowest, &byte| lowest.min(byte)) >= 0x20
 }
 
 const WORD: usize = size_of::<u64>();
 
 /// Sets the highest bit of the first byte that is not plain, and of no byte before it. 0 if all are plain.
-fn not_plain(word: [u8; WORD]) -> u64 {
-    const ONES: u64 = u64::MAX / 255;
-    let bytes = u64::from_le_bytes(word);
-    // A byte becomes 0 where it is the one that is looked for. A subtraction sets the highest bit of a byte
-    // that is too small for it, and may change bytes behind it.
+fn not_plain(bytes: u64) -> u64 {
+    // A subtraction sets the highest bit of a byte that is too small for it, and may change bytes behind it.
+    quotes_and_backslashes(bytes) | bytes.wrapping_sub(ONES * 0x20) & !bytes & HIGHEST
+}
+
+/// The same for the first quote or backslash.
+fn quotes_and_backslashes(bytes: u64) -> u64 {
+    // A byte becomes 0 where it is the one that is looked for, and 1 is subtracted as above.
     let quotes = (bytes ^ (ONES * u64::from(b'"'))).wrapping_sub(ONES);
     let backslashes = (bytes ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
-    let controls = bytes.wrapping_sub(ONES * 0x20);
     // Bytes with the highest bit are parts of characters beyond ASCII.
-    (quotes | backslashes | controls) & !bytes & (ONES << 7)
+    (quotes | backslashes) & !bytes & HIGHEST
 }
+
+/// A 1 in each byte.
+const ONES: u64 = u64::MAX / 255;
+
+/// The highest bit of each byte.
+const HIGHEST: u64 = ONES << 7;
 
 /// The index of the first byte with its highest bit.
 fn first(bits: u64) -> usize {
@@ -82,6 +107,8 @@ mod tests {
 
     use super::*;
     use crate::test;
+
+    const BLOCK: usize = 64;
 
     fn by_bytes(text: &[u8]) -> usize {
         text.iter().position(|&byte| !is_plain(byte)).unwrap_or(text.len())

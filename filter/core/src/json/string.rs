@@ -3,7 +3,9 @@
 use core::ops::Deref;
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
+
+use super::scan::quote_or_backslash;
 
 /// A string without its quotes and escapes.
 #[derive(Clone, Copy)]
@@ -58,7 +60,7 @@ impl OpenString {
         }
         let mut at = usize::from(core::mem::take(&mut self.after_backslash));
         loop {
-            at += memchr2(b'"', b'\\', chunk.get(at..)?)?;
+            at += quote_or_backslash(chunk.get(at..)?)?;
             if chunk.get(at) == Some(&b'"') {
                 return Some(at + 1);
             }
