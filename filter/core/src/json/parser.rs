@@ -116,13 +116,11 @@ impl<'a> Parser<'a> {
     /// Reads a string: the next byte is its opening quote.
     #[inline]
     pub(super) fn string(&mut self) -> Result<Str<'a, '_>> {
-        let rest = self.text.as_bytes().get(self.at + 1..).unwrap_or_default();
-        let length = plain_length(rest);
-        if rest.get(length) == Some(&b'"') {
-            let start = self.at + 1;
-            let text = self.text.get(start..start + length).unwrap_or_default();
-            self.at = start + length + 1;
-            return Ok(Str::in_text(text));
+        let rest = self.text.get(self.at + 1..).unwrap_or_default();
+        let length = plain_length(rest.as_bytes());
+        if rest.as_bytes().get(length) == Some(&b'"') {
+            self.at += 1 + length + 1;
+            return Ok(Str::in_text(rest.get(..length).unwrap_or_default()));
         }
         self.string_with_escapes(length)
     }
