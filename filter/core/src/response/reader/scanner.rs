@@ -114,11 +114,15 @@ impl Scanner {
     }
 
     /// Reads the next chunk of the text.
-    pub(super) fn read(&mut self, mut text: &[u8]) {
-        while let Some((&byte, rest)) = text.split_first() {
-            let (part, after) = if let Some(string) = &mut self.string {
-                let end = string.end(text);
-                let (part, after) = text.split_at_checked(end.unwrap_or(text.len())).unwrap_or((text, &[]));
+    pub(super) fn read(&mut self, text: &[u8]) {
+        let mut at = 0;
+        while let Some(&byte) = text.get(at) {
+            let start = at;
+            if let Some(string) = &mut self.string {
+                let rest = text.get(at..).unwrap_or_default();
+                let end = string.end(rest);
+                let part = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+                at += part.len();
                 self.word.push(part);
                 if self.value_of == ScannedKey::Id {
                     self.push_id(part);
@@ -127,16 +131,14 @@ impl Scanner {
                     self.string = None;
                     self.end_string();
                 }
-                (part, after)
             } else {
+                at += 1;
                 self.outside_of_strings(byte);
-                (core::slice::from_ref(&byte), rest)
-            };
+            }
             // After the depth has changed, so that an object is kept with both of its braces.
             if self.kept.is_some() {
-                self.keep(part);
+                self.keep(text.get(start..at).unwrap_or_default());
             }
-            text = after;
         }
     }
 
