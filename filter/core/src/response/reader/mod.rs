@@ -68,11 +68,16 @@ enum Line {
 
 /// Whether a response of this `content-type` is a stream of events.
 pub fn is_stream(content_type: &[u8]) -> bool {
-    media_type(content_type).eq_ignore_ascii_case(b"text/event-stream")
+    is_of_type(content_type, b"text/event-stream")
 }
 
-fn media_type(content_type: &[u8]) -> &[u8] {
-    content_type.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+/// Whether this media type, in any case, is before the parameters of a `content-type`.
+fn is_of_type(content_type: &[u8], media_type: &[u8]) -> bool {
+    let parts = content_type.trim_ascii_start().split_at_checked(media_type.len());
+    parts.is_some_and(|(beginning, rest)| {
+        beginning.eq_ignore_ascii_case(media_type)
+            && matches!(rest.trim_ascii_start().first(), None | Some(b';'))
+    })
 }
 
 impl ResponseReader {
@@ -82,7 +87,7 @@ impl ResponseReader {
         let is_plain = content_encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
         let encoding = if is_stream(content_type) {
             BodyEncoding::Events(Line::Begins(0))
-        } else if media_type(content_type).eq_ignore_ascii_case(b"application/json") {
+        } else if is_of_type(content_type, b"application/json") {
             BodyEncoding::Json
         } else {
             return None;
