@@ -79,7 +79,9 @@ impl Sent {
     pub(crate) fn words(self) -> Words {
         let Self { uncached, prompt, adapter, is_alone, token_limit } = self;
         let kind = if is_alone { SENT_ALONE } else { SENT };
-        [kind, uncached, prompt, adapter].into_iter().chain(token_limit.map(u64::from)).collect()
+        let mut words: Words = smallvec![kind, uncached, prompt, adapter];
+        words.extend(token_limit.map(u64::from));
+        words
     }
 }
 
@@ -137,12 +139,14 @@ impl LatencyChange {
         match self {
             Self::Sent(sent) => sent.words(),
             Self::Answered { sample, outcome } => {
-                let sample = sample.into_iter().flat_map(sample_words);
-                [ANSWERED]
-                    .into_iter()
-                    .chain(sample)
-                    .chain(outcome.into_iter().flat_map(outcome_words))
-                    .collect()
+                let mut words: Words = smallvec![ANSWERED];
+                if let Some(sample) = sample {
+                    words.extend_from_slice(&sample_words(sample));
+                }
+                if let Some(outcome) = outcome {
+                    words.extend_from_slice(&outcome_words(outcome));
+                }
+                words
             }
             Self::Ended { prompt, adapter, is_answered, rest, predicted } => {
                 let kind = if is_answered { ENDED } else { ENDED_UNANSWERED };
