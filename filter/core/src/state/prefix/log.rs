@@ -53,7 +53,21 @@ impl Arena {
 
     /// How many blocks of the run from `head` on are the first of `chain`, one by one.
     pub(super) fn matched(&self, head: Slot, chain: &[u64]) -> usize {
-        self.run(head).zip(chain).take_while(|&(known, &hash)| known == stored(hash)).count()
+        let (mut page, offset) = place(head);
+        let mut places = &self.places[page][offset..];
+        let mut rest = chain;
+        // Only the first place has a mark. A vacant place, and the head of another run, are no hash.
+        let mut mark = HEAD;
+        loop {
+            let is_equal =
+                |&(&place, &hash): &(&u64, &u64)| place == stored(hash) | core::mem::take(&mut mark);
+            let equal = places.iter().zip(rest).take_while(is_equal).count();
+            rest = &rest[equal..];
+            match self.pages[page].next.filter(|_| equal == places.len()) {
+                Some(next) => (page, places) = (next, &self.places[next][..]),
+                None => return chain.len() - rest.len(),
+            }
+        }
     }
 
     /// The hashes of a run.
