@@ -76,9 +76,8 @@ pub fn block_hashes(
     block_size: usize,
     max_blocks: usize,
 ) -> BlockHashes {
-    let mut chains = BlockHashes::default();
     let Some(block_bytes) = block_size.checked_mul(BYTES_PER_TOKEN).filter(|&bytes| bytes > 0) else {
-        return chains;
+        return BlockHashes::default();
     };
     let seed = salt.map_or_else(
         || hash(model.as_bytes()),
@@ -91,7 +90,8 @@ pub fn block_hashes(
     );
 
     // Text only: the size of media is the client's claim, which must not allocate memory.
-    chains.hashes.reserve(blocks_of_text(prompt, block_bytes).min(max_blocks));
+    let blocks = blocks_of_text(prompt, block_bytes).min(max_blocks);
+    let mut chains = BlockHashes { hashes: Vec::with_capacity(blocks), ends: Few::new() };
     for list in prompt.lists() {
         let start = chains.hashes.len();
         let end = start.saturating_add(max_blocks);
