@@ -46,11 +46,11 @@ pub(super) trait Format<'a>: Default {
 
     /// Reads a body of the API, which is JSON.
     fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
-        let (body, prompt) = read_parts::<Self>(text, options)?;
-        match prompt {
-            Ok(prompt) => Ok(Body { prompt, ..body }),
-            Err(refusal) if options.refuses_as_epp => Err(refusal),
-            Err(_) => Ok(Body { lacks_prompt: true, ..body }),
+        let (mut body, refusal) = read_parts::<Self>(text, options)?;
+        body.lacks_prompt = refusal.is_some();
+        match refusal.filter(|_| options.refuses_as_epp) {
+            Some(refusal) => Err(refusal),
+            None => Ok(body),
         }
     }
 }
@@ -141,81 +141,81 @@ pub(super) enum Refusal {
     Invalid(Option<Fault>),
 }
 
-/// A body without its prompt, and the prompt if the body breaks no rule.
-pub(super) type Parts<'a> = (Body<'a>, Result<Prompt<'a>, Refusal>);
-
-/// Reads a body of which the prompt may break a rule.
+/// Reads a body. Returns also its refusal if it breaks a rule: then it has no prompt.
 pub(super) fn read_parts<'a, F: Format<'a>>(
     text: &'a str,
     options: &Options<'_>,
-) -> Result<Parts<'a>, Refusal> {
+) -> Result<(Body<'a>, Option<Refusal>), Refusal> {
     let scope = Scope::new(options);
-    let top = Top { scope: &scope, body: Body::default(), fields: F::default() };
-    let read = json::read(text, top);
-    let (mut body, mut fields) = read.and_then(|top| top).map_err(Refusal::NotAnObject)?;
+    let (mut body, mut fields) = (Body::default(), F::default());
+    let top = Top { scope: &scope, body: &mut body, fields: &mut fields };
+    json::read(text, top).and_then(|read| read).map_err(Refusal::NotAnObject)?;
 
     body.max_output_tokens = fields.max_output_tokens();
     body.state = fields.state();
     if let Some(salt) = fields.take_salt() {
         body.cache_salt = Some(salt);
     }
-    let prompt = match (fields.prompt(&scope), scope.take_fault()) {
-        (Some(prompt), None) => Ok(prompt),
-        (Some(prompt), Some(_)) if !options.refuses_as_epp => Ok(prompt),
-        (_, fault) => Err(Refusal::Invalid(fault)),
+    let refusal = match (fields.prompt(&scope), scope.take_fault()) {
+        (Some(prompt), fault) if fault.is_none() || !options.refuses_as_epp => {
+            body.prompt = prompt;
+            None
+        }
+        (_, fault) => Some(Refusal::Invalid(fault)),
     };
-    Ok((body, prompt))
+    Ok((body, refusal))
 }
 
-/// Reads the object of a body. JSON of another type is refused after reading, with the name of the type.
+/// Reads the object of a body into its fields. JSON of another type is refused after reading, with the name
+/// of the type.
 struct Top<'s, 'c, 'a, F> {
     scope: &'s Scope<'c>,
-    body: Body<'a>,
-    fields: F,
+    body: &'s mut Body<'a>,
+    fields: &'s mut F,
 }
 
 impl<'a, F: Format<'a>> Top<'_, '_, 'a, F> {
     /// The outcome for a value of another type: it names no model, and has nothing else that is read where
     /// only the model is.
-    fn not(self, type_name: &str) -> Result<(Body<'a>, F), String> {
+    fn not(type_name: &str) -> Result<(), String> {
         if F::RULES.model == Model::Only {
-            return Ok((self.body, self.fields));
+            return Ok(());
         }
         Err(format!("body must be a JSON object, not {type_name}"))
     }
 }
 
 impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
-    type Value = Result<(Body<'a>, F), String>;
+    type Value = Result<(), String>;
 
     fn other(self) -> Self::Value {
-        self.not("another value")
+        Self::not("another value")
     }
 
     // For the EPP, null is an object without members.
     fn null(self) -> Self::Value {
-        Ok((self.body, self.fields))
+        Ok(())
     }
 
     fn boolean(self, _: bool) -> Self::Value {
-        self.not("a boolean")
+        Self::not("a boolean")
     }
 
     fn number(self, _: Number) -> Self::Value {
-        self.not("a number")
+        Self::not("a number")
     }
 
     fn string(self, _: Str<'a, '_>) -> Self::Value {
-        self.not("a string")
+        Self::not("a string")
     }
 
     fn array(self, array: Array<'_, 'a>) -> json::Result<Self::Value> {
         pass_array(array)?;
-        Ok(self.not("an array"))
+        Ok(Self::not("an array"))
     }
 
     fn object(self, mut object: Object<'_, 'a>) -> json::Result<Self::Value> {
-        let Self { scope, mut body, mut fields } = self;
+        let Self { scope, body, fields } = self;
         while let Some(name) = key(&mut object)? {
             match &*name {
                 "model" if F::RULES.model != Model::Unread => {
@@ -248,7 +248,7 @@ impl<'a, F: Format<'a>> Reader<'a> for Top<'_, '_, 'a, F> {
                 },
             }
         }
-        Ok(Ok((body, fields)))
+        Ok(Ok(()))
     }
 }
 

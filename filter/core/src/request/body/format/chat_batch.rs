@@ -40,8 +40,9 @@ impl<'a> Format<'a> for ChatBatch<'a> {
 
     /// Reads a body, of which none is refused for its fields: the EPP passes it on.
     fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
-        let (body, prompt) = read_parts::<Self>(text, options)?;
-        Ok(Body { lacks_prompt: prompt.is_err(), prompt: prompt.unwrap_or_default(), ..body })
+        let (mut body, refusal) = read_parts::<Self>(text, options)?;
+        body.lacks_prompt = refusal.is_some();
+        Ok(body)
     }
 }
 

@@ -17,13 +17,13 @@ impl<'a> Format<'a> for Invocations {
 
     fn read(text: &'a str, options: &Options<'_>) -> Result<Body<'a>, Refusal> {
         let kind = json::read(text, KindReader).map_err(Refusal::NotAnObject)?;
-        let (body, prompt) = match kind {
+        let (body, _) = match kind {
             InvocationKind::Chat => read_parts::<chat::Chat<'_>>(text, options),
             InvocationKind::Completions => read_parts::<completions::Completions<'_>>(text, options),
             InvocationKind::Embeddings => read_parts::<completions::Embeddings<'_>>(text, options),
             InvocationKind::Other => read_parts::<Self>(text, options),
         }?;
-        Ok(Body { prompt: prompt.unwrap_or_default(), ..body })
+        Ok(body)
     }
 }
 
