@@ -52,8 +52,7 @@ impl PrefixWay {
             Self::EventsByRank => Rules::Prefixes("expected-latency-events-name-rank"),
         };
         let agent_flags = &["--kv-events", "discover"];
-        let setting =
-            Setting { endpoints, workers: 1, rules, interval: INTERVAL, agent_flags, epp: None };
+        let setting = Setting { endpoints, workers: 1, rules, interval: INTERVAL, agent_flags, epp: None };
         if self == Self::RoundRobin {
             return Variant::NoPicker.start(setting).await;
         }
