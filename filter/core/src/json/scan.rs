@@ -44,7 +44,8 @@ fn find_in_first_words(text: &[u8], search: fn(u64) -> u64) -> Result<usize, usi
     Err(words.len().min(FIRST_WORDS) * WORD)
 }
 
-/// The same for the rest of a long string.
+/// The same for the rest of a long string. It looks for a quote beyond a control character, at which a caller
+/// therefore has to end: one that continues would look again for each of them.
 #[inline(never)]
 fn long_plain_length(text: &[u8]) -> usize {
     if HAS_VECTORS {

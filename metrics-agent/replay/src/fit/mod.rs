@@ -41,8 +41,8 @@ const ROUNDS: usize = 3;
 const MAX_EQUATIONS: usize = 200_000;
 
 /// Times of servers that no record shows: those of a model of some 8 to 30 billion parameters on one large
-/// accelerator, as orders of magnitude: 25 000 prompt tokens a second, half of that behind a context of 30
-/// 000, and up to 7 000 tokens of responses. `make simulate` has them too.
+/// accelerator, as orders of magnitude: 25 000 prompt tokens a second, half of that behind a context of
+/// 30 000, and up to 7 000 tokens of responses. `make simulate` has them too.
 pub const DEFAULT: ServiceTimes = ServiceTimes {
     max_running: 256,
     step: Duration::from_millis(8),
