@@ -371,7 +371,7 @@ impl Cycle<'_> {
     }
 
     /// The probability that the adapter which the next one evicts there is needed while it could have stayed.
-    fn is_needed_again(&self, seen: &Seen, endpoint: usize) -> f64 {
+    fn reuse_probability(&self, seen: &Seen, endpoint: usize) -> f64 {
         let unused = |endpoint: usize| {
             let used = seen.endpoint(endpoint).evicted(self.max_adapters(seen, endpoint))?;
             Some(self.situation.since(used).as_secs_f64())
@@ -409,7 +409,7 @@ impl Cycle<'_> {
             } else if state.recent().into_iter().take(max).any(|(recent, _)| *recent == adapter) {
                 [0.0; 2]
             } else {
-                [load, load * self.is_needed_again(seen, endpoint)]
+                [load, load * self.reuse_probability(seen, endpoint)]
             }
         });
         let fixed = plugin.number("maxRunning", 0.0);

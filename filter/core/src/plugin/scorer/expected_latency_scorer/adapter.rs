@@ -30,12 +30,13 @@ impl Costs<'_> {
     pub(super) fn adapter_cost(&self, endpoint: usize) -> f64 {
         let Some(adapter) = self.adapter else { return 0.0 };
         let place = self.place(adapter, endpoint);
-        let is_needed = match place {
+        let reuse = match place {
             Place::Loaded | Place::Empty => 0.0,
-            Place::Unused(time) => self.is_needed_again(time),
+            Place::Unused(time) => self.reuse_probability(time),
+            // The evicted adapter was in use until then.
             Place::Taken => 1.0,
         };
-        self.wait_for(place) + self.lora_load * is_needed
+        self.wait_for(place) + self.lora_load * reuse
     }
 
     fn wait_for(&self, place: Place) -> f64 {
@@ -85,7 +86,7 @@ impl Costs<'_> {
     /// Nothing is known of how often it is used but its last use. By a prior 1 / λ of the rate λ, which has
     /// no scale, the rate has the density `unused` · exp(−λ · `unused`) then, of which the probability of no
     /// use in T, exp(−λT), has the mean `unused` / (`unused` + T).
-    fn is_needed_again(&self, unused: Duration) -> f64 {
+    fn reuse_probability(&self, unused: Duration) -> f64 {
         let kept = *self.adapters_kept.get_or_init(|| {
             let endpoints = 0..self.cycle.pool.as_slice().len();
             endpoints.filter_map(|endpoint| self.unused(endpoint)).max().unwrap_or_default().as_secs_f64()

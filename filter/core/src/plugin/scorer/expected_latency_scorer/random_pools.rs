@@ -86,8 +86,9 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
             } else if at.is_recent(adapter, max) {
                 0.0
             } else {
-                let is_needed = unused(endpoint).map_or(0.0, |unused| kept / (kept + unused));
-                40.0 + 40.0 * if is_needed.is_nan() { 1.0 } else { is_needed }
+                let reuse = unused(endpoint).map_or(0.0, |unused| kept / (kept + unused));
+                // 0 / 0: all were used at this moment.
+                40.0 + 40.0 * if reuse.is_nan() { 1.0 } else { reuse }
             }
         });
         let own = uncached * slopes.per_token;
