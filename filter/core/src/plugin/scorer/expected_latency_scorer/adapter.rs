@@ -7,7 +7,7 @@ use super::cost::Costs;
 
 /// The place that an endpoint has for an adapter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Place {
+enum AdapterPlace {
     /// The adapter itself.
     Loaded,
     /// An empty place.
@@ -31,39 +31,39 @@ impl Costs<'_> {
         let Some(adapter) = self.adapter else { return 0.0 };
         let place = self.place(adapter, endpoint);
         let reuse = match place {
-            Place::Loaded | Place::Empty => 0.0,
-            Place::Unused(time) => self.reuse_probability(time),
+            AdapterPlace::Loaded | AdapterPlace::Empty => 0.0,
+            AdapterPlace::Unused(time) => self.reuse_probability(time),
             // The evicted adapter was in use until then.
-            Place::Taken => 1.0,
+            AdapterPlace::Taken => 1.0,
         };
         self.wait_for(place) + self.lora_load * reuse
     }
 
-    fn wait_for(&self, place: Place) -> f64 {
+    fn wait_for(&self, place: AdapterPlace) -> f64 {
         match place {
-            Place::Loaded => 0.0,
-            Place::Empty | Place::Unused(_) => self.lora_load,
-            Place::Taken => self.lora_load + self.formula.rest / 2.0,
+            AdapterPlace::Loaded => 0.0,
+            AdapterPlace::Empty | AdapterPlace::Unused(_) => self.lora_load,
+            AdapterPlace::Taken => self.lora_load + self.formula.rest / 2.0,
         }
     }
 
-    fn place(&self, adapter: u64, endpoint: usize) -> Place {
+    fn place(&self, adapter: u64, endpoint: usize) -> AdapterPlace {
         let (state, lora) = (self.state().at(endpoint), self.cycle.reading(endpoint).lora.as_ref());
         let is_running =
             lora.is_some_and(|lora| lora.running.iter().any(|name| name == self.cycle.request.model));
         let (is_in_flight, known) = state.adapters_in_flight(adapter);
         if is_in_flight || is_running {
-            return Place::Loaded;
+            return AdapterPlace::Loaded;
         }
         // Of other proxies, the readings show which adapters they use.
         let running = lora.filter(|_| self.state().is_one_of_several()).map_or(0, |lora| lora.running.len());
         let max = self.max_adapters(endpoint);
         if known.max(running) >= max {
-            Place::Taken
+            AdapterPlace::Taken
         } else if state.is_recent(adapter, max) {
-            Place::Loaded
+            AdapterPlace::Loaded
         } else {
-            self.unused(endpoint).map_or(Place::Empty, Place::Unused)
+            self.unused(endpoint).map_or(AdapterPlace::Empty, AdapterPlace::Unused)
         }
     }
 
