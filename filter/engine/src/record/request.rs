@@ -77,7 +77,7 @@ impl RequestRecord {
     }
 
     /// Another decision about the request does not act: its first destination, `None` if it has none, and
-    /// whether it agrees with the one that acts.
+    /// whether it agrees with the acting decision.
     pub(crate) fn compared(&mut self, (first, agrees): (Option<SocketAddr>, bool)) {
         self.entry.shadow = Some(ShadowPick { endpoint: first.map(bytes_of).unwrap_or_default(), agrees });
     }

@@ -96,7 +96,7 @@ pub(crate) struct PoolDecision {
 
 impl PoolDecision {
     /// The first destination of the decision that does not act, `None` if it routes the request nowhere, and
-    /// whether it agrees with the one that acts; `None`: there is no such decision.
+    /// whether it agrees with the acting decision; `None`: there is no other.
     #[cold]
     #[inline(never)]
     pub(crate) fn shadow_choice(&self, pool: &Endpoints) -> Option<(Option<SocketAddr>, bool)> {
