@@ -12,9 +12,10 @@ mod simulators;
 mod streams;
 mod timed_servers;
 mod vllm;
+mod way;
 mod words;
 
-use crate::choosing::{ChoosingPlan, WORKLOADS, Way};
+use crate::choosing::{ChoosingPlan, Requests};
 use crate::epp::cost::{self, CostPlan};
 use crate::epp::cost_cells;
 use crate::epp::cost_report::CostTables;
@@ -27,12 +28,12 @@ use crate::resuming::REPORTS as STREAM_LOGS;
 use crate::streams::held::{self, HeldPlan};
 use crate::streams::held_report::HeldTable;
 use crate::streams::traffic::{self, TrafficPlan};
+use crate::way::Way;
 use anyhow::{Result, bail, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use endpoint_picker_bench::epp::binary;
 use endpoint_picker_bench::load::wrk;
 use endpoint_picker_bench::report::{Machine, Progress, epp_version, notebook};
-use endpoint_picker_simulation::cell::workloads::Workload;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ enum Study {
         only: Option<StreamPart>,
     },
     /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and
-    /// `vllm bench serve`: 40 minutes.
+    /// `vllm bench serve`: 20 minutes.
     Field {
         /// The binary of llm-d-inference-sim, which you build from its repository.
         #[arg(long, env = "SIM")]
@@ -86,6 +87,14 @@ enum Study {
         /// Only this workload.
         #[arg(long)]
         only: Option<FieldWorkload>,
+        /// Ways to choose, as those of `choosing`.
+        #[arg(
+            long,
+            env = "WAYS",
+            value_delimiter = ',',
+            default_value = "optimized-baseline,default,epp,round-robin,expected-latency"
+        )]
+        ways: Vec<Way>,
     },
     /// Prefixes in the caches of two real vLLM, which publish KV-cache events: 20 minutes.
     Prefixes {
@@ -108,7 +117,7 @@ enum Study {
     },
     /// Streams with reasoning and tool calls at two real vLLM, one of which is killed: 3 minutes.
     Resuming,
-    /// Ways to choose, with the workloads of the simulation. The usual ones take four hours.
+    /// Ways to choose, with the workloads and closed loops of the simulation. The usual ones take five hours.
     Choosing(Choosing),
 }
 
@@ -129,7 +138,7 @@ enum StreamPart {
 /// Subject of the comparison.
 #[derive(Clone, Debug, Args)]
 struct Choosing {
-    /// Workloads whose names contain one of these; six without it.
+    /// Workloads and closed loops whose names contain one of these; all without it.
     #[arg(long, env = "WORKLOADS", value_delimiter = ',')]
     workloads: Vec<String>,
     /// Ways to choose: configurations by their names, `round-robin`, `omniscient`, `epp`. The others are
@@ -138,7 +147,7 @@ struct Choosing {
         long,
         env = "WAYS",
         value_delimiter = ',',
-        default_value = "default,expected-latency,lmetric,omniscient"
+        default_value = "optimized-baseline,default,expected-latency,omniscient"
     )]
     ways: Vec<Way>,
     /// Loads, as fractions of the capacity.
@@ -166,13 +175,15 @@ impl Choosing {
     fn plan(self, run: &Run) -> Result<ChoosingPlan> {
         let Self { workloads: names, ways, loads, seeds, workers, phase, limit, interval } = self;
         let is_chosen =
-            |workload: &Workload| names.is_empty() || names.iter().any(|part| workload.name().contains(part));
-        let workloads: Vec<Workload> = WORKLOADS.into_iter().filter(is_chosen).collect();
-        ensure!(
-            !workloads.is_empty(),
-            "no such workload; there are {}",
-            WORKLOADS.map(Workload::name).join(", ")
-        );
+            |requests: &Requests| names.is_empty() || names.iter().any(|part| requests.name().contains(part));
+        let requests: Vec<Requests> = Requests::all(&loads).into_iter().filter(is_chosen).collect();
+        if requests.is_empty() {
+            let all = Requests::all(&[1.0]);
+            bail!(
+                "no such workload; there are {}",
+                all.iter().map(Requests::name).collect::<Vec<_>>().join("; ")
+            );
+        }
         if let Some(load) = loads.iter().find(|load| !(0.01..=2.0).contains(*load)) {
             bail!("a load is {load}; must be 0.01 to 2");
         }
@@ -183,7 +194,7 @@ impl Choosing {
         let (seeds, warm_up) = (seeds.collect(), phase / 2);
         let interval = Duration::from_millis(interval.into());
         let limit = limit.map(|limit| Duration::from_millis(limit.into()));
-        Ok(ChoosingPlan { workloads, loads, seeds, workers, ways, phase, warm_up, limit, interval, epp })
+        Ok(ChoosingPlan { requests, seeds, workers, ways, phase, warm_up, limit, interval, epp })
     }
 }
 
@@ -252,7 +263,12 @@ impl Run {
         Ok(())
     }
 
-    async fn measure_with_field(&self, sim: PathBuf, only: Option<FieldWorkload>) -> Result<()> {
+    async fn measure_with_field(
+        &self,
+        sim: PathBuf,
+        only: Option<FieldWorkload>,
+        ways: Vec<Way>,
+    ) -> Result<()> {
         let epp = binary(&self.epp)?;
         check_simulator(&sim)?;
         let machine = Machine::read(vec![epp_version(&epp)])?;
@@ -261,10 +277,13 @@ impl Run {
             .filter(|workload| only.is_none_or(|only| only == **workload));
         let workloads = workloads.copied().collect();
         let lasting = Duration::from_secs(self.pick(5, 10));
-        let plan = FieldPlan { workloads, lasting, sim, epp, seed: self.seed };
+        let plan = FieldPlan { workloads, ways, lasting, sim, epp, seed: self.seed };
         let progress = Progress::begin(plan.expected());
         let samples = field::measure(&plan, &progress).await?;
-        let table = format!("{}The clients' reports are in {REPORTS}.\n", FieldTable(&samples));
+        let table = format!(
+            "{}The clients' reports are in {REPORTS}.\n",
+            FieldTable { ways: &plan.ways, runs: &samples }
+        );
         self.finish(&machine, &progress, &table, "Field tools")
     }
 
@@ -330,7 +349,7 @@ async fn main() -> Result<()> {
     match study {
         Study::Epp { only } => run.compare_with_epp(only).await,
         Study::Streams { only } => run.hold_streams(only).await,
-        Study::Field { sim, only } => run.measure_with_field(sim, only).await,
+        Study::Field { sim, only, ways } => run.measure_with_field(sim, only, ways).await,
         Study::Prefixes { only, turns, requests } => run.compare_prefixes(only, turns, requests).await,
         Study::Replay { sim } => run.replay_records(sim).await,
         Study::Resuming => run.resume_streams().await,

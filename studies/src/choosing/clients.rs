@@ -1,4 +1,4 @@
-//! Clients: each sends the requests of one session.
+//! Clients: each sends the requests of one session, or continues one conversation after another.
 
 use super::figures::{RunFigures, Served};
 use super::plan::ChoosingPlan;
@@ -6,6 +6,7 @@ use super::servers::OmniscientClient;
 use crate::schedule::SESSION;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_model_server::MODEL;
+use endpoint_picker_simulation::cell::workloads::study::StudyConversations;
 use metrics_agent_replay::simulation::request::{SegmentTexts, SimulatedRequest};
 use metrics_agent_replay::simulation::sessions::Arrival;
 use metrics_agent_server_model::BatchRequest;
@@ -78,22 +79,43 @@ impl<'a> Clients<'a> {
                 return;
             }
             sleep(pause).await;
-            let sent = self.begin.elapsed();
-            let result = timeout(DEADLINE, self.send(&turn.request)).await;
-            let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("not complete after {DEADLINE:?}")));
-            let is_served = matches!(result, Ok(Some(_)));
-            if sent >= self.measured_from {
-                let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
-                match result {
-                    Ok(Some(served)) => figures.add(&served),
-                    Ok(None) => figures.refused += 1,
-                    Err(reason) => figures.failures.push(format!("{reason:#}")),
-                }
-            }
-            if !is_served {
+            if !self.measure(&turn.request).await {
                 return;
             }
         }
+    }
+
+    /// Sends requests of conversations that it shares with other clients, each some time after the response
+    /// before.
+    pub(super) async fn continue_conversations(
+        &self,
+        conversations: &Mutex<StudyConversations>,
+        pause: Duration,
+    ) {
+        while self.begin.elapsed() < self.end {
+            let taken = conversations.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let (conversation, request) = taken;
+            self.measure(&request).await;
+            conversations.lock().unwrap_or_else(PoisonError::into_inner).put_back(conversation);
+            sleep(pause).await;
+        }
+    }
+
+    /// Sends a request, and measures it after the warm-up. Whether it was served.
+    async fn measure(&self, request: &SimulatedRequest) -> bool {
+        let sent = self.begin.elapsed();
+        let result = timeout(DEADLINE, self.send(request)).await;
+        let result = result.unwrap_or_else(|_| Err(anyhow::anyhow!("not complete after {DEADLINE:?}")));
+        let is_served = matches!(result, Ok(Some(_)));
+        if sent >= self.measured_from {
+            let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+            match result {
+                Ok(Some(served)) => figures.add(&served),
+                Ok(None) => figures.refused += 1,
+                Err(reason) => figures.failures.push(format!("{reason:#}")),
+            }
+        }
+        is_served
     }
 
     /// Sends one request and reads the whole response. `None`: the picker refused it, because its limit would

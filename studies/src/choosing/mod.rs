@@ -1,10 +1,10 @@
-//! Ways to choose compared in a real Envoy, with the workloads and servers of
+//! Ways to choose compared in a real Envoy, with the workloads, closed loops and servers of
 //! [`make simulate`](endpoint_picker_simulation::cell): configurations of the picker, round robin, an
 //! omniscient picker as the yardstick and, where it is there, the EPP.
 //!
-//! A run is one way in front of servers with empty caches. Requests come as in the simulation, sessions wait
-//! for their responses, and those sent after the warm-up are measured. The ways take turns, with equal
-//! requests.
+//! A run is one way in front of servers with empty caches. Requests come as in the simulation, sessions and
+//! the clients of closed loops wait for their responses, and those sent after the warm-up are measured. The
+//! ways take turns, with equal requests.
 
 mod clients;
 mod figures;
@@ -12,8 +12,6 @@ mod plan;
 mod report;
 mod run;
 mod servers;
-mod way;
 
-pub(crate) use plan::{ChoosingPlan, WORKLOADS};
+pub(crate) use plan::{ChoosingPlan, Requests};
 pub(crate) use run::measure;
-pub(crate) use way::Way;

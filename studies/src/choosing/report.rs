@@ -1,20 +1,18 @@
 //! The figures of all runs as tables.
 
 use super::figures::RunFigures;
-use super::plan::ChoosingPlan;
-use super::way::Way;
-use endpoint_picker_bench::report::markdown::{met, table};
+use super::plan::{ChoosingPlan, Condition};
+use super::run::Capacities;
+use crate::way::Way;
+use endpoint_picker_bench::report::markdown::table;
 use endpoint_picker_bench::report::{median, rounded, with_range};
-use endpoint_picker_simulation::cell::workloads::Workload;
 use std::fmt;
 
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Choice {
     pub(super) way: Way,
-    pub(super) workload: Workload,
-    pub(super) workers: u32,
-    pub(super) load: f64,
+    pub(super) condition: Condition,
     pub(super) seed: u64,
     pub(super) figures: RunFigures,
 }
@@ -23,38 +21,14 @@ pub(crate) struct Choice {
 #[derive(Debug)]
 pub(crate) struct Choices {
     pub(super) plan: ChoosingPlan,
-    /// Requests per second of each workload.
-    pub(super) capacities: Vec<f64>,
+    pub(super) capacities: Capacities,
     pub(super) choices: Vec<Choice>,
 }
 
-/// The conditions of runs that differ in seed and way.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Condition {
-    workload: Workload,
-    workers: u32,
-    load: f64,
-}
-
-/// Aims of expected latency: this part of the default's p90 with [`AIM_WORKLOADS`] workloads at one of the
-/// loads, and at most [`MAX`] with all.
-const AIM: f64 = 0.85;
-const AIM_WORKLOADS: usize = 4;
-const MAX: f64 = 1.05;
-
 impl Choices {
-    fn conditions(&self) -> impl Iterator<Item = Condition> {
-        let ChoosingPlan { workloads, loads, workers, .. } = &self.plan;
-        workloads.iter().flat_map(move |&workload| {
-            let of_load =
-                move |load: f64| workers.iter().map(move |&workers| Condition { workload, workers, load });
-            loads.iter().flat_map(move |&load| of_load(load))
-        })
-    }
-
     /// A figure of each seed, in the order of the seeds.
     fn figures(&self, condition: Condition, way: Way, figure: impl Fn(&RunFigures) -> f64) -> Vec<f64> {
-        let runs = self.choices.iter().filter(|run| run.way == way && run.condition() == condition);
+        let runs = self.choices.iter().filter(|run| run.way == way && run.condition == condition);
         runs.map(|run| figure(&run.figures)).collect()
     }
 
@@ -62,6 +36,25 @@ impl Choices {
     fn ratios(&self, condition: Condition, way: Way, to: Way) -> Vec<f64> {
         let [own, other] = [way, to].map(|way| self.figures(condition, way, p90));
         own.into_iter().zip(other).map(|(own, other)| own / other).collect()
+    }
+
+    /// The way with the least median p90, except for the recommended one and the yardstick.
+    fn best(&self, condition: Condition) -> Option<Way> {
+        let ways = self.plan.ways.iter().copied();
+        let others = ways.filter(|way| ![Way::EXPECTED_LATENCY, Way::Omniscient].contains(way));
+        let p90 = |way: &Way| median(self.figures(condition, *way, p90));
+        others.min_by(|one, other| p90(one).total_cmp(&p90(other)))
+    }
+
+    /// The omniscient picker, if it is compared.
+    fn yardstick(&self) -> Option<Way> {
+        self.plan.ways.iter().copied().find(|way| *way == Way::Omniscient)
+    }
+
+    /// The p90 of the recommended configuration as a part of another way's.
+    fn regret(&self, condition: Condition, to: Option<Way>) -> String {
+        let to = to.filter(|_| self.plan.ways.contains(&Way::EXPECTED_LATENCY));
+        to.map_or_else(String::new, |to| with_range(self.ratios(condition, Way::EXPECTED_LATENCY, to)))
     }
 
     /// The quartiles of the first token's time as a percentage of what the picker expected, medians of the
@@ -84,13 +77,9 @@ impl Choices {
     }
 
     fn write_ratios(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let capacities: Vec<String> = self
-            .plan
-            .workloads
-            .iter()
-            .zip(&self.capacities)
-            .map(|(workload, capacity)| format!("{} {capacity:.1}", name(*workload)))
-            .collect();
+        let capacities = self.capacities.0.iter();
+        let capacities: Vec<String> =
+            capacities.map(|(workload, capacity)| format!("{} {capacity:.1}", workload.name())).collect();
         let seeds = self.plan.seeds.len();
         writeln!(
             f,
@@ -99,45 +88,21 @@ impl Choices {
             self.plan.interval.as_millis(),
             capacities.join("; ")
         )?;
-        let has_both =
-            [Way::EXPECTED_LATENCY, Way::Omniscient].iter().all(|way| self.plan.ways.contains(way));
         let mut head = vec![String::new(), format!("{}, ms", self.first())];
         head.extend(self.others().map(|way| way.to_string()));
-        head.extend(has_both.then(|| "expected-latency to omniscient".to_owned()));
+        head.extend(["expected-latency to the best", "to omniscient"].map(str::to_owned));
         let rows: Vec<Vec<String>> = self
+            .plan
             .conditions()
             .map(|condition| {
                 let mut row =
                     vec![condition.to_string(), with_range(self.figures(condition, self.first(), p90))];
                 row.extend(self.others().map(|way| with_range(self.ratios(condition, way, self.first()))));
-                row.extend(has_both.then(|| {
-                    rounded(median(self.ratios(condition, Way::EXPECTED_LATENCY, Way::Omniscient)))
-                }));
+                row.extend([self.best(condition), self.yardstick()].map(|to| self.regret(condition, to)));
                 row
             })
             .collect();
         table(f, &head, rows)
-    }
-
-    fn write_aims(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.first() != Way::DEFAULT || !self.plan.ways.contains(&Way::EXPECTED_LATENCY) {
-            return Ok(());
-        }
-        let ratio = |condition| median(self.ratios(condition, Way::EXPECTED_LATENCY, Way::DEFAULT));
-        let best = |workload: &Workload| {
-            let own = self.conditions().filter(|condition| condition.workload == *workload);
-            own.map(ratio).fold(f64::INFINITY, f64::min)
-        };
-        let reached = self.plan.workloads.iter().filter(|workload| best(workload) <= AIM).count();
-        let max = self.conditions().map(ratio).fold(0.0, f64::max);
-        writeln!(
-            f,
-            "Aims of expected-latency: at most {AIM} of the default's p90 with {AIM_WORKLOADS} of {} workloads at one of the loads: {reached}, {}; at most {MAX} everywhere: {}, {}.\n",
-            self.plan.workloads.len(),
-            met(reached >= AIM_WORKLOADS),
-            rounded(max),
-            met(max <= MAX)
-        )
     }
 
     /// How well the limit was kept, with one.
@@ -156,6 +121,7 @@ impl Choices {
             [condition.to_string(), way.to_string(), refused, kept]
         };
         let rows = self
+            .plan
             .conditions()
             .flat_map(|condition| self.plan.ways.iter().map(move |&way| row(condition, way)));
         table(f, &["", "", "refused", "of the others, kept"], rows)
@@ -195,6 +161,7 @@ impl Choices {
             ]
         };
         let rows = self
+            .plan
             .conditions()
             .flat_map(|condition| self.plan.ways.iter().map(move |&way| row(condition, way)));
         table(f, &head, rows)
@@ -204,15 +171,8 @@ impl Choices {
 impl fmt::Display for Choices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_ratios(f)?;
-        self.write_aims(f)?;
         self.write_limits(f)?;
         self.write_all(f)
-    }
-}
-
-impl Choice {
-    fn condition(&self) -> Condition {
-        Condition { workload: self.workload, workers: self.workers, load: self.load }
     }
 }
 
@@ -222,26 +182,15 @@ impl fmt::Display for Choice {
         let times = [0.5, 0.9, 0.99].map(|share| rounded(figures.first_token(share))).join(" / ");
         write!(
             f,
-            "{}, seed {seed}, {way}: {times} ms of {} requests, {:.1} % cached, {:.2} cores, {} failed",
-            self.condition(),
+            "{}, seed {seed}, {way}: {times} ms of {} requests, {:.1} % cached, busiest {:.2}, {:.2} cores, {} failed",
+            self.condition,
             figures.served(),
             figures.cached * 100.0,
+            figures.busiest,
             figures.cores,
             figures.failures.len()
         )
     }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { workload, workers, load } = self;
-        let plural = if *workers == 1 { "" } else { "s" };
-        write!(f, "{}, {:.0} %, {workers} worker{plural}", name(*workload), load * 100.0)
-    }
-}
-
-fn name(workload: Workload) -> String {
-    workload.name().to_owned()
 }
 
 fn p90(figures: &RunFigures) -> f64 {

@@ -2,62 +2,84 @@
 
 use super::clients::Clients;
 use super::figures::RunFigures;
-use super::plan::ChoosingPlan;
+use super::plan::{ChoosingPlan, Condition, Requests};
 use super::report::{Choice, Choices};
 use super::servers::{self, OmniscientClient};
-use super::way::Way;
 use crate::epp::variant::Setting;
 use crate::schedule::print_failures;
 use crate::timed_servers::{TimedServers, cached_share, counts_since};
+use crate::way::Way;
 use anyhow::{Result, ensure};
 use endpoint_picker_bench::in_turns::in_turns;
 use endpoint_picker_bench::report::Progress;
 use endpoint_picker_harness::program::process_tree::cpu_time;
 use endpoint_picker_simulation::cell::capacity;
+use endpoint_picker_simulation::cell::source::ClosedLoop;
 use endpoint_picker_simulation::cell::workloads::Workload;
 use futures_util::future::join_all;
 use metrics_agent_replay::simulation::request::SegmentTexts;
 use metrics_agent_replay::simulation::sessions::Arrival;
+use std::sync::Mutex;
 use std::time::Instant;
 use tokio::time::sleep_until;
 
 /// One run.
 struct Run<'a> {
     way: Way,
-    workload: Workload,
-    workers: u32,
-    arrivals: &'a [Arrival],
+    condition: Condition,
+    seed: u64,
+    traffic: &'a Traffic,
     plan: &'a ChoosingPlan,
     texts: &'a SegmentTexts,
 }
 
-/// Measures all in turns.
-pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<Choices> {
-    /// The seed with which capacities are found.
-    const SEED: u64 = 1;
-    let texts = SegmentTexts::new();
-    let mut choices = Vec::new();
-    let mut capacities = Vec::new();
-    let mut turn = 0;
-    for &workload in &plan.workloads {
+/// The requests that the clients of a run send.
+enum Traffic {
+    Sessions(Vec<Arrival>),
+    Loop(ClosedLoop),
+}
+
+/// Requests per second of each workload at its capacity, which is found when it is first asked for.
+#[derive(Debug, Default)]
+pub(super) struct Capacities(pub(super) Vec<(Workload, f64)>);
+
+impl Capacities {
+    fn of(&mut self, workload: Workload, progress: &Progress) -> f64 {
+        /// The seed with which capacities are found.
+        const SEED: u64 = 1;
+        if let Some((_, capacity)) = self.0.iter().find(|(known, _)| *known == workload) {
+            return *capacity;
+        }
         let capacity = capacity::of_workload(workload, SEED);
         progress.print(&format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
-        capacities.push(capacity);
-        for (&load, &seed) in
-            plan.loads.iter().flat_map(|load| plan.seeds.iter().map(move |seed| (load, seed)))
-        {
-            let arrivals = workload.arrivals(capacity * load, plan.warm_up + plan.phase, seed);
-            for &workers in &plan.workers {
-                for way in in_turns(&plan.ways, turn) {
-                    let run = Run { way, workload, workers, arrivals: &arrivals, plan: &plan, texts: &texts };
-                    let figures = run.measure().await?;
-                    let choice = Choice { way, workload, workers, load, seed, figures };
-                    progress.print(&choice.to_string());
-                    choices.push(choice);
+        self.0.push((workload, capacity));
+        capacity
+    }
+}
+
+/// Measures all in turns.
+pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<Choices> {
+    let texts = SegmentTexts::new();
+    let mut choices = Vec::new();
+    let mut capacities = Capacities::default();
+    let mut turn = 0;
+    for condition in plan.conditions() {
+        for &seed in &plan.seeds {
+            let traffic = match condition.requests {
+                Requests::Open(workload, load) => {
+                    let per_second = capacities.of(workload, progress) * load;
+                    Traffic::Sessions(workload.arrivals(per_second, plan.warm_up + plan.phase, seed))
                 }
-                // Another way begins.
-                turn += 1;
+                Requests::Closed(_, closed) => Traffic::Loop(closed),
+            };
+            for way in in_turns(&plan.ways, turn) {
+                let run = Run { way, condition, seed, traffic: &traffic, plan: &plan, texts: &texts };
+                let choice = Choice { way, condition, seed, figures: run.measure().await? };
+                progress.print(&choice.to_string());
+                choices.push(choice);
             }
+            // Another way begins.
+            turn += 1;
         }
     }
     Ok(Choices { plan, capacities, choices })
@@ -65,11 +87,11 @@ pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<C
 
 impl Run<'_> {
     async fn measure(&self) -> Result<RunFigures> {
-        let Self { way, workload, workers, arrivals, plan, texts } = *self;
-        let servers = servers::start(workload)?;
+        let Self { way, condition, seed, traffic, plan, texts } = *self;
+        let servers = servers::start(&condition.requests.fleet())?;
         let setting = Setting {
             endpoints: &servers.addresses(),
-            workers,
+            workers: condition.workers,
             rules: way.rules(),
             interval: plan.interval,
             agent_flags: &[],
@@ -84,8 +106,19 @@ impl Run<'_> {
             servers.forget_requests();
             anyhow::Ok((servers.prefix_cache(), cpu_time(std::process::id())?, Instant::now()))
         };
-        let sessions = join_all(arrivals.iter().map(|arrival| clients.session(arrival)));
-        let (before, _) = tokio::join!(before, sessions);
+        let sending = async {
+            match traffic {
+                Traffic::Sessions(arrivals) => {
+                    join_all(arrivals.iter().map(|arrival| clients.session(arrival))).await;
+                }
+                Traffic::Loop(closed) => {
+                    let all = Mutex::new(closed.conversations(seed));
+                    let client = |_| clients.continue_conversations(&all, closed.pause);
+                    join_all((0..closed.clients).map(client)).await;
+                }
+            }
+        };
+        let (before, ()) = tokio::join!(before, sending);
         let (cache, cpu, begin) = before?;
         running.check_running()?;
         let mut figures = clients.into_figures();
@@ -94,7 +127,7 @@ impl Run<'_> {
         figures.busiest = busiest(&servers);
         figures.cores =
             cpu_time(std::process::id())?.saturating_sub(cpu).as_secs_f64() / begin.elapsed().as_secs_f64();
-        print_failures(&format!("{way}, {}", workload.name()), &figures.failures);
+        print_failures(&format!("{way}, {condition}"), &figures.failures);
         ensure!(figures.served() > 0, "{way} served no request");
         Ok(figures)
     }

@@ -2,7 +2,7 @@
 
 use crate::timed_servers::TimedServers;
 use anyhow::{Context, Result};
-use endpoint_picker_simulation::cell::workloads::Workload;
+use metrics_agent_replay::simulation::fleet::Fleet;
 use metrics_agent_replay::simulation::pickers::Omniscient;
 use metrics_agent_server_model::{BatchRequest, ServiceTimes};
 use std::net::SocketAddr;
@@ -13,9 +13,8 @@ use std::time::Instant;
 /// processor time than the proxies.
 const STREAM_INTERVAL: u64 = 16;
 
-/// Starts the servers of a workload, with empty caches.
-pub(super) fn start(workload: Workload) -> Result<TimedServers> {
-    let fleet = workload.fleet();
+/// Starts servers with empty caches. All of the fleet are equal.
+pub(super) fn start(fleet: &Fleet) -> Result<TimedServers> {
     let times = ServiceTimes { stream_interval: STREAM_INTERVAL, ..fleet.times };
     TimedServers::start(fleet.servers.len(), times)
 }

@@ -21,9 +21,10 @@ pub(crate) enum Rules {
 }
 
 /// The configurations that can be compared.
-pub(crate) const EXAMPLES: [&str; 8] = [
+pub(crate) const EXAMPLES: [&str; 9] = [
     "default",
     "expected-latency",
+    "optimized-baseline",
     "lmetric",
     "token-aware",
     "lora",

@@ -65,6 +65,7 @@ impl Client {
         match workload {
             FieldWorkload::SharedPrefixes => true,
             FieldWorkload::Conversations => self != Self::VllmBench,
+            FieldWorkload::UnevenConversations => self == Self::InferencePerf,
             FieldWorkload::Adapters => self != Self::GuideLlm,
         }
     }
@@ -122,11 +123,13 @@ fn inference_perf(run: &ClientRun<'_>) -> Result<Command> {
             "output_len": OUTPUT_TOKENS, "seed": run.seed, "enable_multi_turn_chat": is_chat,
         }})
     };
+    let conversations = |number| shared_prefix(1, number, TURN_TOKENS, TURN_TOKENS, true);
     let data = match run.workload {
         FieldWorkload::SharedPrefixes => {
             shared_prefix(PREFIXES, run.requests() / PREFIXES, PREFIX_TOKENS, QUESTION_TOKENS, false)
         }
-        FieldWorkload::Conversations => shared_prefix(1, CONVERSATIONS, TURN_TOKENS, TURN_TOKENS, true),
+        FieldWorkload::Conversations => conversations(CONVERSATIONS),
+        FieldWorkload::UnevenConversations => conversations(CONVERSATIONS + 1),
         // A group for each request, so that nothing is shared.
         FieldWorkload::Adapters => shared_prefix(run.requests(), 1, ADAPTER_TOKENS, QUESTION_TOKENS, false),
     };
@@ -174,7 +177,9 @@ fn guidellm(run: &ClientRun<'_>) -> Result<Command> {
         FieldWorkload::Conversations => json!({
             "kind": "synthetic_text", "prompt_tokens": TURN_TOKENS, "output_tokens": OUTPUT_TOKENS, "turns": TURNS,
         }),
-        FieldWorkload::Adapters => anyhow::bail!("guidellm has no workload of adapters"),
+        FieldWorkload::UnevenConversations | FieldWorkload::Adapters => {
+            anyhow::bail!("guidellm has no such workload")
+        }
     };
     let backend = json!({
         "kind": "openai_http", "target": run.url(), "model": MODEL, "request_format": "/v1/chat/completions",
@@ -220,7 +225,9 @@ fn vllm_bench(run: &ClientRun<'_>) -> Result<Command> {
         FieldWorkload::Adapters => {
             &[("--random-input-len", ADAPTER_TOKENS), ("--random-output-len", OUTPUT_TOKENS)]
         }
-        FieldWorkload::Conversations => anyhow::bail!("vllm bench serve has no workload of conversations"),
+        FieldWorkload::Conversations | FieldWorkload::UnevenConversations => {
+            anyhow::bail!("vllm bench serve has no workload of conversations")
+        }
     };
     let dataset = if run.workload == FieldWorkload::Adapters { "random" } else { "prefix_repetition" };
     command.args(["--dataset-name", dataset]);

@@ -12,14 +12,15 @@ use self::clients::{Client, ClientFigures, ClientRun};
 pub(crate) use self::report::FieldTable;
 use crate::epp::rules::Rules;
 use crate::epp::running::RunningVariant;
-use crate::epp::variant::{Setting, USUAL_INTERVAL, Variant};
+use crate::epp::variant::{Setting, USUAL_INTERVAL};
 use crate::simulators::{Room, Simulators};
 use crate::timed_servers::{cached_share, counts_since};
 use crate::vllm::prefix_cache;
+use crate::way::Way;
 use anyhow::Result;
 use clap::ValueEnum;
 use endpoint_picker_bench::report::Progress;
-use endpoint_picker_harness::{Filter, tools};
+use endpoint_picker_harness::tools;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
@@ -37,23 +38,18 @@ const AROUND: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FieldWorkload {
     SharedPrefixes,
+    /// With inference-perf 40 take turns, so round robin sends each conversation to the same of four servers.
     Conversations,
+    /// 41 take turns, so round robin does not.
+    UnevenConversations,
     Adapters,
-}
-
-/// A proxy with a picker and its rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FieldProxy {
-    RoundRobin,
-    Default(Filter),
-    ExpectedLatency(Filter),
-    Epp,
 }
 
 /// The runs to measure, and their parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct FieldPlan {
     pub(crate) workloads: Vec<FieldWorkload>,
+    pub(crate) ways: Vec<Way>,
     /// How long each client sends requests.
     pub(crate) lasting: Duration,
     /// The binary of llm-d-inference-sim.
@@ -68,7 +64,7 @@ pub(crate) struct FieldPlan {
 pub(crate) struct FieldSample {
     client: Client,
     workload: FieldWorkload,
-    proxy: FieldProxy,
+    way: Way,
     figures: ClientFigures,
     /// Share of the prompt tokens that the servers had cached.
     cached: f64,
@@ -77,7 +73,7 @@ pub(crate) struct FieldSample {
 impl FieldPlan {
     /// How long it should take.
     pub(crate) fn expected(&self) -> Duration {
-        let runs = self.runs().count() * FieldProxy::ALL.len();
+        let runs = self.runs().count() * self.ways.len();
         (AROUND + self.lasting) * u32::try_from(runs).unwrap_or(u32::MAX)
     }
 
@@ -91,8 +87,8 @@ impl FieldPlan {
 pub(crate) async fn measure(plan: &FieldPlan, progress: &Progress) -> Result<Vec<FieldSample>> {
     let mut samples = Vec::new();
     for (workload, client) in plan.runs() {
-        for proxy in FieldProxy::ALL {
-            let sample = plan.run(workload, client, proxy).await?;
+        for &way in &plan.ways {
+            let sample = plan.run(workload, client, way).await?;
             progress.print(&sample.to_string());
             samples.push(sample);
         }
@@ -101,10 +97,10 @@ pub(crate) async fn measure(plan: &FieldPlan, progress: &Progress) -> Result<Vec
 }
 
 impl FieldPlan {
-    async fn run(&self, workload: FieldWorkload, client: Client, proxy: FieldProxy) -> Result<FieldSample> {
-        let reports = new_folder(workload, client, proxy)?;
+    async fn run(&self, workload: FieldWorkload, client: Client, way: Way) -> Result<FieldSample> {
+        let reports = new_folder(workload, client, way)?;
         let servers = Simulators::<SERVERS>::start(&self.sim, ROOM, &reports).await?;
-        let mut running = proxy.start(workload, servers.addresses(), &self.epp).await?;
+        let mut running = start(way, workload, servers.addresses(), &self.epp).await?;
         let before = prefix_cache(servers.addresses()).await?;
         let run = ClientRun {
             workload,
@@ -116,13 +112,13 @@ impl FieldPlan {
         let figures = client.measure(&run)?;
         running.check_running()?;
         let cached = cached_share(counts_since(prefix_cache(servers.addresses()).await?, before));
-        Ok(FieldSample { client, workload, proxy, figures, cached })
+        Ok(FieldSample { client, workload, way, figures, cached })
     }
 }
 
 /// An empty folder for the reports of one run.
-fn new_folder(workload: FieldWorkload, client: Client, proxy: FieldProxy) -> Result<PathBuf> {
-    let name = format!("{workload}-{client}-{proxy}").replace([' ', ','], "-");
+fn new_folder(workload: FieldWorkload, client: Client, way: Way) -> Result<PathBuf> {
+    let name = format!("{workload}-{client}-{way}").replace([' ', ','], "-");
     let folder = tools::root().join(REPORTS).join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -131,43 +127,20 @@ fn new_folder(workload: FieldWorkload, client: Client, proxy: FieldProxy) -> Res
     Ok(folder)
 }
 
-impl FieldProxy {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::RoundRobin,
-        Self::Default(Filter::Native),
-        Self::ExpectedLatency(Filter::Native),
-        Self::Default(Filter::Wasm),
-        Self::ExpectedLatency(Filter::Wasm),
-        Self::Epp,
-    ];
-
-    async fn start(
-        self,
-        workload: FieldWorkload,
-        endpoints: &[SocketAddr],
-        epp: &Path,
-    ) -> Result<RunningVariant> {
-        let variant = match self {
-            Self::RoundRobin => Variant::NoPicker,
-            Self::Default(filter) | Self::ExpectedLatency(filter) => Variant::Filter(filter),
-            Self::Epp => Variant::Epp,
-        };
-        // The default rules of neither picker know adapters.
-        let rules = match (self, workload) {
-            (Self::ExpectedLatency(_), _) => "expected-latency",
-            (_, FieldWorkload::Adapters) => "lora",
-            (_, FieldWorkload::SharedPrefixes | FieldWorkload::Conversations) => "default",
-        };
-        let setting = Setting {
-            endpoints,
-            workers: 1,
-            rules: Rules::Example(rules),
-            interval: USUAL_INTERVAL,
-            agent_flags: &[],
-            epp: Some(epp),
-        };
-        variant.start(setting).await
-    }
+/// Starts the proxy of a way.
+async fn start(
+    way: Way,
+    workload: FieldWorkload,
+    endpoints: &[SocketAddr],
+    epp: &Path,
+) -> Result<RunningVariant> {
+    // The default rules of neither picker know adapters.
+    let is_default = [Way::DEFAULT, Way::Epp].contains(&way);
+    let rules =
+        if is_default && workload == FieldWorkload::Adapters { Rules::Example("lora") } else { way.rules() };
+    let setting =
+        Setting { endpoints, workers: 1, rules, interval: USUAL_INTERVAL, agent_flags: &[], epp: Some(epp) };
+    way.variant().start(setting).await
 }
 
 impl fmt::Display for FieldWorkload {
@@ -175,29 +148,19 @@ impl fmt::Display for FieldWorkload {
         f.write_str(match self {
             Self::SharedPrefixes => "shared prefixes",
             Self::Conversations => "conversations",
+            Self::UnevenConversations => "uneven conversations",
             Self::Adapters => "adapters",
         })
     }
 }
 
-impl fmt::Display for FieldProxy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RoundRobin => f.write_str("round robin"),
-            Self::Default(filter) => write!(f, "{filter}, default"),
-            Self::ExpectedLatency(filter) => write!(f, "{filter}, expected latency"),
-            Self::Epp => f.write_str("EPP"),
-        }
-    }
-}
-
 impl fmt::Display for FieldSample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { client, workload, proxy, figures, cached } = self;
+        let Self { client, workload, way, figures, cached } = self;
         let ClientFigures { requests, failed, p50, p90 } = figures;
         write!(
             f,
-            "{workload}, {client}, {proxy}: first token {p50:.0} / {p90:.0} ms of {requests} requests, "
+            "{workload}, {client}, {way}: first token {p50:.0} / {p90:.0} ms of {requests} requests, "
         )?;
         write!(f, "{:.0} % cached, {failed} failed", cached * 100.0)
     }

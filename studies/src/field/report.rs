@@ -1,17 +1,21 @@
 //! The figures of all runs as a table.
 
-use super::{FieldProxy, FieldSample};
+use super::FieldSample;
+use crate::way::Way;
 use endpoint_picker_bench::report::markdown::table;
 use endpoint_picker_bench::report::rounded;
 use std::fmt;
 
 /// All runs.
-pub(crate) struct FieldTable<'a>(pub(crate) &'a [FieldSample]);
+pub(crate) struct FieldTable<'a> {
+    pub(crate) ways: &'a [Way],
+    pub(crate) runs: &'a [FieldSample],
+}
 
 impl FieldTable<'_> {
     /// The runs of each client with each workload, which follow each other.
     fn rows(&self) -> impl Iterator<Item = Vec<String>> {
-        self.0.chunks(FieldProxy::ALL.len()).map(|runs| {
+        self.runs.chunks(self.ways.len()).map(|runs| {
             let first = runs.first().map(|run| format!("{}, {}", run.workload, run.client));
             let figures = runs.iter().map(|run| {
                 let [p50, p90] = [run.figures.p50, run.figures.p90].map(rounded);
@@ -28,10 +32,10 @@ impl fmt::Display for FieldTable<'_> {
             f,
             "Milliseconds to the first token by the client's own report, p50 / p90, and the share of prompt tokens that the servers had cached:\n"
         )?;
-        let head = [String::new()].into_iter().chain(FieldProxy::ALL.map(|proxy| proxy.to_string()));
+        let head = [String::new()].into_iter().chain(self.ways.iter().map(Way::to_string));
         table(f, &head.collect::<Vec<_>>(), self.rows())?;
-        let requests: usize = self.0.iter().map(|run| run.figures.requests).sum();
-        let failed: usize = self.0.iter().map(|run| run.figures.failed).sum();
+        let requests: usize = self.runs.iter().map(|run| run.figures.requests).sum();
+        let failed: usize = self.runs.iter().map(|run| run.figures.failed).sum();
         writeln!(f, "{requests} requests were served, {failed} failed.\n")
     }
 }

@@ -32,7 +32,7 @@ pub enum Source {
 
 /// Clients in front of two servers with small caches, as in the study with two real vLLM. A third of the
 /// requests comes before those that are measured.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClosedLoop {
     /// Clients.
     pub clients: usize,
@@ -46,8 +46,25 @@ pub struct ClosedLoop {
 
 impl ClosedLoop {
     /// The study's: four clients, 24 conversations.
-    pub const STUDY: Self =
+    const STUDY: Self =
         Self { clients: 4, conversations: 24, pause: Duration::ZERO, shares_processor: false };
+
+    /// The loops of the published tables, by the difference to the study's.
+    pub const ALL: [(&str, Self); 8] = [
+        ("two servers, 4 clients", Self::STUDY),
+        ("two servers, 1 client", Self { clients: 1, ..Self::STUDY }),
+        ("two servers, 2 clients", Self { clients: 2, ..Self::STUDY }),
+        ("two servers, 8 clients", Self { clients: 8, ..Self::STUDY }),
+        ("two servers, 48 conversations", Self { conversations: 48, ..Self::STUDY }),
+        ("two servers, 10 conversations", Self { conversations: 10, ..Self::STUDY }),
+        ("two servers, one processor", Self { shares_processor: true, ..Self::STUDY }),
+        ("two servers, 300 ms of thought", Self { pause: Duration::from_millis(300), ..Self::STUDY }),
+    ];
+
+    /// Its conversations.
+    pub fn conversations(&self, seed: u64) -> StudyConversations {
+        StudyConversations::new(seed, self.conversations)
+    }
 }
 
 /// Servers of the study: 12 800 tokens of cache, 0.15 ms for a token of a prompt and 12 ms for a step, 8
@@ -115,7 +132,7 @@ impl Source {
                 in_turn::arrivals(*conversations, all, seed)
             }
             (Self::Closed(closed), _) => {
-                let conversations = StudyConversations::new(seed, closed.conversations);
+                let conversations = closed.conversations(seed);
                 let in_progress = vec![None; closed.clients];
                 let clients = SourceClients::Closed { conversations, in_progress, pause: closed.pause };
                 return (clients, vec![Duration::ZERO; closed.clients]);

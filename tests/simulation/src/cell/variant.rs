@@ -93,10 +93,7 @@ pub const VARIANTS: &[Variant] = &[
         "least in flight",
         "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: active-request-scorer}]}",
     ),
-    sent(
-        "token-aware",
-        "{apiVersion: llm-d.ai/v1alpha1, kind: EndpointPickerConfig, plugins: [{type: prefix-cache-affinity-filter}, {type: token-load-scorer}]}",
-    ),
+    sent("token-aware", include_str!("../../rules/optimized-baseline.yaml")),
     sent("token-aware, tuned", include_str!("../../rules/token-aware.yaml")),
     sent("lmetric", include_str!("../../rules/lmetric.yaml")),
     sent("expected latency", EXPECTED_LATENCY),

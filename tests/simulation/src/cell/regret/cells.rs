@@ -42,20 +42,6 @@ const IN_TURN: [usize; 2] = [40, 41];
 /// Sessions of agents, as multiples of the caches.
 const OVER_CACHES: [f64; 3] = [1.0, 1.5, 2.0];
 
-const STUDY: ClosedLoop = ClosedLoop::STUDY;
-
-/// Closed loops, by the difference to the study's.
-const CLOSED: [(&str, ClosedLoop); 8] = [
-    ("two servers, 4 clients", STUDY),
-    ("two servers, 1 client", ClosedLoop { clients: 1, ..STUDY }),
-    ("two servers, 2 clients", ClosedLoop { clients: 2, ..STUDY }),
-    ("two servers, 8 clients", ClosedLoop { clients: 8, ..STUDY }),
-    ("two servers, 48 conversations", ClosedLoop { conversations: 48, ..STUDY }),
-    ("two servers, 10 conversations", ClosedLoop { conversations: 10, ..STUDY }),
-    ("two servers, one processor", ClosedLoop { shares_processor: true, ..STUDY }),
-    ("two servers, 300 ms of thought", ClosedLoop { pause: Duration::from_millis(300), ..STUDY }),
-];
-
 const USUAL: Conditions = Conditions::USUAL;
 
 /// Servers whose reported size is true and small, or too small, and servers with few places for adapters.
@@ -131,7 +117,7 @@ impl RegretCell {
         let open = Workload::ALL
             .into_iter()
             .flat_map(|workload| LOADS.map(|load| Self::open(workload, load, USUAL, "")));
-        let closed = CLOSED.map(|(name, closed)| {
+        let closed = ClosedLoop::ALL.map(|(name, closed)| {
             let conditions = Conditions { resets: Resets::Two, ..USUAL };
             Self::new(name.to_owned(), Requests::Closed(closed), conditions)
         });

@@ -7,7 +7,7 @@ mod conversations;
 pub(super) mod in_turn;
 mod prompts;
 mod singles;
-pub(super) mod study;
+pub mod study;
 mod tenants;
 
 use super::sessions::{Process, Sessions, arrivals};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// They begin with one of three system prompts of 480 tokens, and every third names one of three adapters.
 /// Questions have 160 tokens, responses 16, and a conversation of 2 200 tokens is replaced by a new one.
 #[derive(Debug)]
-pub(in crate::cell) struct StudyConversations {
+pub struct StudyConversations {
     draw: Draw,
     system_prompts: Vec<Segment>,
     adapters: Vec<Arc<str>>,
@@ -23,7 +23,7 @@ pub(in crate::cell) struct StudyConversations {
 
 /// A conversation up to its next question.
 #[derive(Clone, Debug)]
-pub(in crate::cell) struct Conversation {
+pub struct Conversation {
     adapter: Option<Arc<str>>,
     history: Vec<Segment>,
 }
@@ -47,7 +47,7 @@ impl StudyConversations {
     }
 
     /// Takes a conversation out, and its next request. There have to be more than are taken at once.
-    pub(in crate::cell) fn take(&mut self) -> (Conversation, Arc<SimulatedRequest>) {
+    pub fn take(&mut self) -> (Conversation, Arc<SimulatedRequest>) {
         let at = self.draw.rng.below(self.waiting.len());
         let mut conversation = self.waiting.swap_remove(at);
         conversation.history.push(self.draw.text(QUESTION_TOKENS));
@@ -59,7 +59,7 @@ impl StudyConversations {
     }
 
     /// Puts a conversation back whose request was answered, or begins another one in its place.
-    pub(in crate::cell) fn put_back(&mut self, conversation: Conversation) {
+    pub fn put_back(&mut self, conversation: Conversation) {
         let tokens: u32 = conversation.history.iter().map(|segment| segment.tokens).sum();
         if tokens >= MAX_TOKENS {
             self.begin();

@@ -27,7 +27,7 @@ impl Way {
     pub(crate) const EXPECTED_LATENCY: Self = Self::Example(EXAMPLES[1]);
 
     /// The proxy of this way.
-    pub(super) fn variant(self) -> Variant {
+    pub(crate) fn variant(self) -> Variant {
         match self {
             Self::Example(_) => Variant::Filter(Filter::Native),
             Self::RoundRobin => Variant::NoPicker,
@@ -37,7 +37,7 @@ impl Way {
     }
 
     /// The rules of its picker, if it has one.
-    pub(super) fn rules(self) -> Rules {
+    pub(crate) fn rules(self) -> Rules {
         Rules::Example(if let Self::Example(name) = self { name } else { EXAMPLES[0] })
     }
 }
