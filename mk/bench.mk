@@ -63,7 +63,7 @@ bench-streams: tools wasm native build-studies ## Hold up to 20 000 streams open
 	@epp=$$(tools/setup/epp) && EPP=$$epp $(call study,streams) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench-field
-bench-field: tools native build-studies ## Compare ways to choose by the field's own tools, 20 minutes (SIM=/path/to/llm-d-inference-sim, Python 3.12; ONLY=shared-prefixes, conversations, uneven-conversations or adapters; WAYS=default,epp SEED=1; QUICK=1; WRITE=1 into docs/benchmarks)
+bench-field: tools native build-studies ## Compare ways to choose by the field's own tools, half an hour (SIM=/path/to/llm-d-inference-sim, Python 3.12; ONLY=shared-prefixes, conversations, uneven-conversations or adapters; WAYS=default,epp SEED=1; QUICK=1; WRITE=1 into docs/benchmarks)
 	@SIM='$(SIM)' tools/setup/field bench-field
 	@epp=$$(tools/setup/epp) && EPP=$$epp SIM='$(SIM)' $(call study,field) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))
 
@@ -82,7 +82,7 @@ bench-prefixes: tools native build-studies ## Compare predicted with really cach
 	@$(call study,prefixes) $(addprefix --only ,$(ONLY)) $(addprefix --seed ,$(SEED))
 
 .PHONY: bench-choosing
-bench-choosing: tools native build-studies ## Compare ways to choose in Envoy, five hours (WORKLOADS=agents,ShareGPT WAYS=default,epp LOADS=0.8 SEEDS=1 WORKERS=1 PHASE=30; QUICK=1; WRITE=1 into docs/benchmarks)
+bench-choosing: tools native build-studies ## Compare ways to choose in Envoy, six hours (WORKLOADS=agents,ShareGPT WAYS=default,epp LOADS=0.8 SEEDS=1 WORKERS=1 PHASE=30; QUICK=1; WRITE=1 into docs/benchmarks)
 	@$(call study,choosing)
 
 .PHONY: simulate

@@ -79,7 +79,7 @@ enum Study {
         only: Option<StreamPart>,
     },
     /// Our picker, round robin and the EPP, measured with llm-d-inference-sim, inference-perf, guidellm and
-    /// `vllm bench serve`: 20 minutes.
+    /// `vllm bench serve`: half an hour.
     Field {
         /// The binary of llm-d-inference-sim, which you build from its repository.
         #[arg(long, env = "SIM")]
@@ -117,7 +117,7 @@ enum Study {
     },
     /// Streams with reasoning and tool calls at two real vLLM, one of which is killed: 3 minutes.
     Resuming,
-    /// Ways to choose, with the workloads and closed loops of the simulation. The usual ones take five hours.
+    /// Ways to choose, with the workloads and closed loops of the simulation. The usual ones take six hours.
     Choosing(Choosing),
 }
 

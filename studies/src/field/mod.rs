@@ -32,13 +32,13 @@ pub(crate) const REPORTS: &str = "target/field";
 const SERVERS: usize = 4;
 const ROOM: Room = Room { requests: 16, blocks: 1024 };
 /// Starting and ending servers, proxy and client, and making the prompts, take about this long.
-const AROUND: Duration = Duration::from_secs(20);
+const AROUND: Duration = Duration::from_secs(30);
 
 /// The requests of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FieldWorkload {
     SharedPrefixes,
-    /// With inference-perf 40 take turns, so round robin sends each conversation to the same of four servers.
+    /// 40 of inference-perf take turns, so round robin sends each to the same of four servers.
     Conversations,
     /// 41 take turns, so round robin does not.
     UnevenConversations,
