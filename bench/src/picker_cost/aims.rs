@@ -3,7 +3,7 @@
 use super::cell::{Cell, Traffic};
 
 /// Requests per second, divided by the requests per second of the bare proxy.
-pub(super) const LEAST_RATE: f64 = 0.85;
+pub(super) const LEAST_RATE: f64 = 0.9;
 /// Streamed responses per second, divided by the bare proxy's.
 pub(super) const LEAST_STREAMED: f64 = 0.98;
 /// Added microseconds of the median request under steady load.
