@@ -68,7 +68,12 @@ pub(crate) async fn measure(plan: ChoosingPlan, progress: &Progress) -> Result<C
             let traffic = match condition.requests {
                 Requests::Open(workload, load) => {
                     let per_second = capacities.of(workload, progress) * load;
-                    Traffic::Sessions(workload.arrivals(per_second, plan.warm_up + plan.phase, seed))
+                    Traffic::Sessions(workload.arrivals(
+                        per_second,
+                        per_second,
+                        plan.warm_up + plan.phase,
+                        seed,
+                    ))
                 }
                 Requests::Closed(_, closed) => Traffic::Loop(closed),
             };

@@ -31,10 +31,11 @@ pub enum Process {
 }
 
 /// Sessions with this many requests per second in the mean, for a time. At the start, sessions are in
-/// progress as at any time.
+/// progress as at any time with `at_start` requests per second.
 pub fn arrivals(
     sessions: &mut dyn Sessions,
     process: Process,
+    at_start: f64,
     per_second: f64,
     lasting: Duration,
     seed: u64,
@@ -48,7 +49,7 @@ pub fn arrivals(
     let mut arrivals = Vec::new();
     if turns > SAMPLE {
         let mean = drawn.iter().map(duration).sum::<Duration>().as_secs_f64() / SAMPLE as f64;
-        for _ in 0..rounded(mean * rate) {
+        for _ in 0..rounded(mean * rate * at_start / per_second) {
             let mut session = drawn.pop().unwrap_or_else(|| sessions.draw());
             session.turns.drain(..rng.below(session.turns.len()));
             let before_next = duration(&session) / tokens(session.turns.len() as u64);
@@ -110,11 +111,22 @@ mod tests {
     #[test]
     fn requests_come_at_their_rate_and_some_sessions_are_in_progress() {
         let lasting = Duration::from_secs(200);
-        let arrivals = arrivals(&mut Pairs(0), Process::Poisson, 20.0, lasting, 1);
+        let arrivals = arrivals(&mut Pairs(0), Process::Poisson, 20.0, 20.0, lasting, 1);
         let begun: Vec<_> = arrivals.iter().filter(|arrival| arrival.session.turns.len() == 2).collect();
         assert!((1_850..2_150).contains(&begun.len()), "{}", begun.len());
         // Sessions take 6 s, and half of those in progress have one request left.
         assert!((20..40).contains(&(arrivals.len() - begun.len())), "{}", arrivals.len() - begun.len());
+    }
+
+    #[test]
+    fn a_load_that_rises_begins_with_fewer_sessions_in_progress() {
+        let in_progress = |at_start| {
+            let arrivals =
+                arrivals(&mut Pairs(0), Process::Poisson, at_start, 100.0, Duration::from_secs(20), 1);
+            arrivals.len() - arrivals.iter().filter(|arrival| arrival.session.turns.len() == 2).count()
+        };
+        let [few, many] = [50.0, 100.0].map(in_progress);
+        assert!((2 * few).abs_diff(many) <= many / 4, "{few} and {many}");
     }
 
     #[test]

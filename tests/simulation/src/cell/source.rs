@@ -1,8 +1,7 @@
 //! Where the requests of a cell come from, and when.
 
-use super::workloads::Workload;
-use super::workloads::in_turn;
 use super::workloads::study::{Conversation, StudyConversations};
+use super::workloads::{Workload, agent_sessions, in_turn};
 use metrics_agent_replay::simulation::fleet::Fleet;
 use metrics_agent_replay::simulation::request::SimulatedRequest;
 use metrics_agent_replay::simulation::run::Clients;
@@ -23,6 +22,10 @@ pub enum Source {
         /// Requests per second.
         per_second: f64,
     },
+    /// Sessions of agents that begin by themselves and need more cache from minute to minute, until they need
+    /// this many times the caches. At the start they need [less](AT_START); requests are measured after
+    /// [some time](RISING).
+    OverCaches(f64),
     /// This many conversations in turn, as inference-perf sends them, to four servers with empty caches. All
     /// requests are measured.
     InTurn(usize),
@@ -101,6 +104,7 @@ impl Source {
     pub fn fleet(&self) -> Fleet {
         match self {
             Self::Open { workload, .. } => workload.fleet(),
+            Self::OverCaches(_) => Workload::AgentSessions.fleet(),
             Self::InTurn(_) => Fleet::equal(4, FIELD_TIMES),
             Self::Closed(closed) => {
                 let shares_processor = closed.shares_processor;
@@ -117,6 +121,10 @@ impl Source {
                 let begin = lasting.mul_f64(WARM_UP);
                 Span::Time { begin, end: begin + lasting }
             }
+            Self::OverCaches(times) => {
+                let lasting = Duration::from_secs_f64(measured as f64 / agent_sessions::per_second(*times));
+                Span::Time { begin: RISING, end: RISING + lasting }
+            }
             Self::InTurn(_) => Span::Count { before: 0, all: measured },
             Self::Closed(_) => Span::Count { before: measured / 2, all: measured / 2 + measured },
         }
@@ -126,7 +134,11 @@ impl Source {
     pub(super) fn clients(&self, span: Span, seed: u64) -> (SourceClients, Vec<Duration>) {
         let arrivals = match (self, span) {
             (Self::Open { workload, per_second }, Span::Time { end, .. }) => {
-                workload.arrivals(*per_second, end, seed)
+                workload.arrivals(*per_second, *per_second, end, seed)
+            }
+            (Self::OverCaches(times), Span::Time { end, .. }) => {
+                let [at_start, per_second] = [AT_START, *times].map(agent_sessions::per_second);
+                Workload::AgentSessions.arrivals(at_start, per_second, end, seed)
             }
             (Self::InTurn(conversations), Span::Count { all, .. }) => {
                 in_turn::arrivals(*conversations, all, seed)
@@ -144,6 +156,12 @@ impl Source {
         (SourceClients::Sessions(sessions.collect()), times)
     }
 }
+
+/// The cache that sessions of agents need at the start, as a part of all: as much as is served well.
+const AT_START: f64 = 0.8;
+
+/// Time in which the need for cache rises. It is longer than a session takes when none waits.
+const RISING: Duration = Duration::from_secs(900);
 
 /// Requests before those that are measured, as a part of these: they fill the caches.
 const WARM_UP: f64 = 0.5;

@@ -3,7 +3,7 @@
 use super::bars::{Bar, bar};
 use crate::cell::conditions::{Conditions, Proxies, Resets};
 use crate::cell::source::{ClosedLoop, Source};
-use crate::cell::workloads::{Workload, agent_sessions};
+use crate::cell::workloads::Workload;
 use std::time::Duration;
 
 /// A cell of the table.
@@ -142,10 +142,7 @@ impl RegretCell {
     pub(super) fn source(&self, capacity: f64) -> Source {
         match self.requests {
             Requests::Open(workload, load) => Source::Open { workload, per_second: load * capacity },
-            Requests::OverCaches(times) => Source::Open {
-                workload: Workload::AgentSessions,
-                per_second: agent_sessions::per_second(times),
-            },
+            Requests::OverCaches(times) => Source::OverCaches(times),
             Requests::InTurn(conversations) => Source::InTurn(conversations),
             Requests::Closed(closed) => Source::Closed(closed),
         }

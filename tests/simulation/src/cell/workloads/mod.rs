@@ -115,10 +115,11 @@ impl Workload {
         }
     }
 
-    /// Its sessions with this many requests per second in the mean, for a time.
-    pub fn arrivals(self, per_second: f64, lasting: Duration, seed: u64) -> Vec<Arrival> {
+    /// Its sessions with this many requests per second in the mean, for a time. At the start, sessions are in
+    /// progress as at any time with `at_start` requests per second.
+    pub fn arrivals(self, at_start: f64, per_second: f64, lasting: Duration, seed: u64) -> Vec<Arrival> {
         let process = if self == Self::Bursts { Process::Bursts(2.0) } else { Process::Poisson };
-        arrivals(&mut *self.sessions(seed), process, per_second, lasting, seed)
+        arrivals(&mut *self.sessions(seed), process, at_start, per_second, lasting, seed)
     }
 
     /// The servers that it is sent to.
