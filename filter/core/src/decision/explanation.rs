@@ -30,8 +30,8 @@ pub struct Explanation {
 pub struct EndpointExplanation {
     /// Its address.
     pub address: String,
-    /// Its predicted latency by each predictor, and the source of its matches by each prefix producer that
-    /// has several.
+    /// Its predicted latency by each predictor, the source of its matches by each prefix producer that has
+    /// several, and its room for sessions.
     pub predictions: Vec<String>,
     /// Its part in the decision.
     pub verdict: Verdict,

@@ -124,8 +124,8 @@ pub struct Decision {
     pub records: Records,
     /// Limits that the response has to keep.
     pub limits: Option<ResponseLimits>,
-    /// Predicted latencies, and sources of prefix matches, by endpoint in words, if the decision is
-    /// [explained](crate::pipeline::Pipeline::add_details).
+    /// Predicted latencies, sources of prefix matches, and room for sessions, by endpoint in words, if the
+    /// decision is [explained](crate::pipeline::Pipeline::add_details).
     pub predictions: Vec<(usize, String)>,
     /// Terms of scores, if the decision is [explained](crate::pipeline::Pipeline::add_details).
     pub details: Vec<ScoreDetail>,

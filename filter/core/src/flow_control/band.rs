@@ -17,9 +17,10 @@ use crate::plugin::DEFAULT_FLOW;
 pub(super) struct Band {
     pub(super) priority: i32,
     pub(super) config: BandConfig,
-    /// Flow by flow, and each in the order of its policy.
-    queue: BTreeSet<(QueuePosition, Slot)>,
-    flows: Flows,
+    /// Requests that are dispatched when it is their turn.
+    ready: Line,
+    /// Requests whose sessions wait for room in the caches.
+    held: Line,
     bytes: u64,
     /// Maximum wait while the pool has endpoints; `MAX`: unlimited.
     ttl: Nanos,
@@ -31,23 +32,51 @@ pub(super) struct Band {
     ends: [Waits; Outcome::ALL.len()],
 }
 
-/// A request's position in its band.
+/// Waiting requests, flow by flow, and each in the order of its policy.
+#[derive(Debug)]
+struct Line {
+    queue: BTreeSet<(QueuePosition, Slot)>,
+    flows: Flows,
+}
+
+/// A request's position in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
     flow: u32,
+    /// Held sessions with earlier turns are dispatched before new ones.
+    is_new_session: bool,
     rank: (Nanos, Nanos),
     sequence: u64,
+}
+
+impl Line {
+    fn new(config: &BandConfig, programs: Option<usize>) -> Self {
+        Self { queue: BTreeSet::new(), flows: Flows::new(&config.fairness, programs) }
+    }
+
+    /// The request that goes next.
+    fn next(&mut self, programs: &[Programs], now: Nanos) -> Option<Slot> {
+        let flow = self.flows.pick(programs, now)?;
+        self.head(flow)
+    }
+
+    fn head(&self, flow: u32) -> Option<Slot> {
+        let rank = (Nanos(0), Nanos(0));
+        let before = QueuePosition { flow, is_new_session: false, rank, sequence: 0 };
+        let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
+        (place.flow == flow).then_some(*slot)
+    }
 }
 
 impl Band {
     /// `has_own_end`: other bands have another time to live. `programs` is the index of the fairness policy's
     /// state, if it has one.
     pub(super) fn new(priority: i32, config: BandConfig, has_own_end: bool, programs: Option<usize>) -> Self {
-        let (queue, flows) = (BTreeSet::new(), Flows::new(&config.fairness, programs));
+        let (ready, held) = (Line::new(&config, programs), Line::new(&config, programs));
         let (drain, ends) = (Drain::default(), [Waits::default(); Outcome::ALL.len()]);
         let (ttl, arrivals) =
             (config.request_ttl.map_or(Nanos::MAX, Nanos::from), has_own_end.then(BTreeSet::new));
-        Self { priority, config, queue, flows, bytes: 0, ttl, arrivals, drain, ends }
+        Self { priority, config, ready, held, bytes: 0, ttl, arrivals, drain, ends }
     }
 
     /// Continues the counts of the band that it replaces.
@@ -56,33 +85,52 @@ impl Band {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.len() == 0
+    }
+
+    /// Whether a request waits for its turn only.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.ready.queue.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.ready.queue.len() + self.held.queue.len()
     }
 
     /// Whether one more request with a body of this length may wait.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.bytes.saturating_add(bytes) <= self.config.max_bytes
-            && (self.queue.len() as u64) < self.config.max_requests
+            && (self.len() as u64) < self.config.max_requests
     }
 
-    /// The number of a flow, for a request that is [inserted](Self::insert) next.
-    pub(super) fn join(&mut self, id: &str, programs: &mut [Programs], now: Nanos) -> u32 {
-        self.flows.join(id, programs, now)
+    fn line(&self, waiting: &Waiting) -> &Line {
+        if waiting.is_held { &self.held } else { &self.ready }
     }
 
-    /// The id of a flow; `None` where all count as one.
-    pub(super) fn flow_id(&self, flow: u32) -> Option<&Arc<str>> {
-        self.flows.id(flow)
+    fn line_mut(&mut self, waiting: &Waiting) -> &mut Line {
+        if waiting.is_held { &mut self.held } else { &mut self.ready }
+    }
+
+    /// The number of the flow of a request that is [inserted](Self::insert) next.
+    pub(super) fn join(&mut self, waiting: &Waiting, id: &str, programs: &mut [Programs], now: Nanos) -> u32 {
+        self.line_mut(waiting).flows.join(id, programs, now)
+    }
+
+    /// The id of a request's flow; `None` where all count as one.
+    pub(super) fn flow_id(&self, waiting: &Waiting) -> Option<&Arc<str>> {
+        self.line(waiting).flows.id(waiting.flow)
     }
 
     pub(super) fn insert(&mut self, waiting: &Waiting, slot: Slot) {
-        self.queue.insert((self.position(waiting), slot));
+        let position = self.position(waiting);
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.insert((waiting.sequence, slot));
         }
         self.bytes = self.bytes.saturating_add(waiting.bytes);
-        if self.head(waiting.flow) == Some(slot) {
-            self.flows.set_head(waiting.flow, waiting.enqueued);
+        let line = self.line_mut(waiting);
+        line.queue.insert((position, slot));
+        if line.head(waiting.flow) == Some(slot) {
+            line.flows.set_head(waiting.flow, waiting.enqueued);
         }
     }
 
@@ -95,14 +143,16 @@ impl Band {
         programs: &mut [Programs],
         now: Nanos,
     ) {
-        self.queue.remove(&(self.position(waiting), slot));
+        let position = self.position(waiting);
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.remove(&(waiting.sequence, slot));
         }
         self.bytes = self.bytes.saturating_sub(waiting.bytes);
-        match self.head(waiting.flow).and_then(|head| list.get(head)) {
-            Some(head) => self.flows.set_head(waiting.flow, head.enqueued),
-            None => self.flows.leave(waiting.flow, programs, now),
+        let line = self.line_mut(waiting);
+        line.queue.remove(&(position, slot));
+        match line.head(waiting.flow).and_then(|head| list.get(head)) {
+            Some(head) => line.flows.set_head(waiting.flow, head.enqueued),
+            None => line.flows.leave(waiting.flow, programs, now),
         }
     }
 
@@ -118,13 +168,18 @@ impl Band {
 
     /// The request that goes next.
     pub(super) fn next(&mut self, programs: &[Programs], now: Nanos) -> Option<Slot> {
-        let flow = self.flows.pick(programs, now)?;
-        self.head(flow)
+        self.ready.next(programs, now)
+    }
+
+    /// The request whose session comes into the caches next.
+    pub(super) fn next_held(&mut self, programs: &[Programs], now: Nanos) -> Option<Slot> {
+        self.held.next(programs, now)
     }
 
     /// A program has attained more service.
     pub(super) fn serve(&mut self, programs: usize, id: &str, service: f64) {
-        self.flows.serve(programs, id, service);
+        self.ready.flows.serve(programs, id, service);
+        self.held.flows.serve(programs, id, service);
     }
 
     pub(super) fn count(&mut self, outcome: Outcome, waited: Duration) {
@@ -138,13 +193,13 @@ impl Band {
 
     /// `Retry-After` for a client that is rejected now; `None`: not known yet.
     pub(super) fn retry_after(&mut self, now: Nanos) -> Option<Duration> {
-        self.drain.retry_after(self.queue.len() as u64, now)
+        self.drain.retry_after(self.len() as u64, now)
     }
 
     pub(super) fn status(&self) -> BandStatus {
         BandStatus {
             priority: self.priority,
-            requests: self.queue.len() as u64,
+            requests: self.len() as u64,
             bytes: self.bytes,
             max_requests: self.config.max_requests,
             max_bytes: self.config.max_bytes,
@@ -155,20 +210,13 @@ impl Band {
     fn position(&self, waiting: &Waiting) -> QueuePosition {
         let end = waiting.enqueued.saturating_add(self.ttl).min(waiting.deadline);
         let expires = (end != Nanos::MAX).then(|| end.get());
-        let rank = self
-            .config
-            .ordering
-            .rank(&waiting.arrival(self.flow_id(waiting.flow).map_or(DEFAULT_FLOW, |id| id)), expires);
+        let id = self.flow_id(waiting).map_or(DEFAULT_FLOW, |id| id);
+        let rank = self.config.ordering.rank(&waiting.arrival(id), expires);
         QueuePosition {
             flow: waiting.flow,
+            is_new_session: waiting.is_held && waiting.demand().is_some_and(|demand| !demand.is_known),
             rank: (rank.time.into(), rank.tie.into()),
             sequence: waiting.sequence,
         }
-    }
-
-    fn head(&self, flow: u32) -> Option<Slot> {
-        let before = QueuePosition { flow, rank: (Nanos(0), Nanos(0)), sequence: 0 };
-        let (place, slot) = self.queue.range((before, Slot::FIRST)..).next()?;
-        (place.flow == flow).then_some(*slot)
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use crate::plugin::{Fairness, OrderingPolicy, UsageLimitPolicy};
 pub use flows::Tokens;
-pub use machine::Machine;
+pub use machine::{CacheRoom, Machine};
 pub use outcome::{Event, Outcome, Ticket};
 pub(crate) use stages::is_saturated;
 pub use stages::{DetectorSaturation, StageSaturation, Stages};

@@ -8,6 +8,7 @@ use slab::Slab;
 use super::outcome::Ticket;
 use super::status::TenantSlot;
 use crate::plugin::Arrival;
+use crate::state::SessionDemand;
 
 /// The place of a waiting request, counted from 1. Four bytes, because each request is in several indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +43,11 @@ pub(super) struct Waiting {
     /// The number of its flow in the band.
     pub(super) flow: u32,
     pub(super) tenant: TenantSlot,
+    /// The [demand](Self::demand) of its session, in parts that need no padding.
+    session_tokens: Option<NonZeroU32>,
+    is_known_session: bool,
+    /// Whether it waits until its session has room in the caches.
+    pub(super) is_held: bool,
 }
 
 impl Waiting {
@@ -64,6 +70,9 @@ impl Waiting {
             priority: arrival.priority,
             flow: 0,
             tenant,
+            session_tokens: arrival.demand.map(|demand| demand.tokens),
+            is_known_session: arrival.demand.is_some_and(|demand| demand.is_known),
+            is_held: false,
         }
     }
 
@@ -76,7 +85,14 @@ impl Waiting {
             received: self.received.get(),
             ttft_slo: (self.ttft_slo != Nanos::MAX).then(|| self.ttft_slo.get()),
             deadline: (self.deadline != Nanos::MAX).then(|| self.deadline.get()),
+            demand: self.demand(),
         }
+    }
+
+    /// Tokens that its session brings into the caches; `None`: none that count.
+    pub(super) fn demand(&self) -> Option<SessionDemand> {
+        let is_known = self.is_known_session;
+        self.session_tokens.map(|tokens| SessionDemand { tokens, is_known })
     }
 }
 
@@ -139,6 +155,10 @@ impl WaitingList {
 
     pub(super) fn get(&self, slot: Slot) -> Option<&Waiting> {
         self.slots.get(slot.key()).map(|linked| &linked.waiting)
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut Waiting> {
+        self.slots.get_mut(slot.key()).map(|linked| &mut linked.waiting)
     }
 
     /// The request that has waited longest.

@@ -54,8 +54,8 @@ impl Pipeline {
         }
     }
 
-    /// Adds predicted latencies, and what the scores of a decision consist of, for its explanation. The
-    /// request was prepared with this input, and decided by it.
+    /// Adds predicted latencies, room for sessions, and what the scores of a decision consist of, for its
+    /// explanation. The request was prepared with this input, and decided by it.
     pub fn add_details(&self, decision: &mut Decision, prepared: &Prepared<'_>, input: &DecisionInput<'_>) {
         let cycle = self.cycle(prepared.request, input, prepared.now);
         let lookup = self.look_up(&cycle, prepared, &mut Scratch::default());
@@ -65,6 +65,7 @@ impl Pipeline {
         let cycle = Cycle { predictions: &predictions, ..cycle };
         decision.predictions = predictions.iter().flatten().flat_map(texts).collect();
         decision.predictions.extend(self.match_sources(&cycle, candidates));
+        decision.predictions.extend(self.room_texts(&cycle, candidates));
         let Some(run) = decision.primary_run() else { return };
         let scorers = self.profile_of(run).scorers.iter().enumerate();
         let details = scorers.flat_map(|(scorer, (slot, _))| {

@@ -14,6 +14,7 @@ mod scratch;
 mod sessions;
 pub mod shadow;
 mod steps;
+mod working_sets;
 
 pub(crate) use profile::Profile;
 pub use scratch::Scratch;
@@ -28,6 +29,7 @@ use xxhash_rust::xxh64::xxh64;
 
 use self::schedule::prompt_blocks;
 use self::shadow::Acting;
+use self::working_sets::WORKING_SETS;
 use crate::Few;
 use crate::decision::rejection::Rejection;
 use crate::decision::{Decision, Outcome, ProfileRun};
@@ -53,7 +55,7 @@ use crate::request::prompt::{Media, VideoHints};
 use crate::request::session::SESSIONS;
 use crate::request::stored::{REMEMBERED, STORED_RESPONSES};
 use crate::rng::{Rng, shuffle};
-use crate::state::{PluginState, SessionBindings, Sessions};
+use crate::state::{PluginState, SessionBindings, Sessions, WorkingSets};
 
 /// Everything that decides for one pool, ready to run. Compiled from a
 /// [`PickerConfig`](crate::config::PickerConfig).
@@ -188,7 +190,10 @@ impl Pipeline {
         let sessions = self
             .knows_sessions()
             .then(|| -> (u64, Box<dyn PluginState>) { (SESSIONS, Box::<Sessions>::default()) });
-        of_plugins.chain(stored).chain(sessions)
+        let working_sets = self
+            .limits_sessions()
+            .then(|| -> (u64, Box<dyn PluginState>) { (WORKING_SETS, Box::<WorkingSets>::default()) });
+        of_plugins.chain(stored).chain(sessions).chain(working_sets)
     }
 
     /// Whether a request that names a stored response or conversation goes to the endpoint that stores it. In
@@ -245,7 +250,10 @@ impl Pipeline {
             }
         }
         let mut decision = match refusal {
-            None => self.schedule(cycle, candidates, scratch, rng),
+            None => {
+                let roomy = self.with_room(&cycle, prepared, candidates);
+                self.schedule(cycle, roomy.as_deref().unwrap_or(candidates), scratch, rng)
+            }
             Some(rejection) => Decision::refused(*rejection),
         };
         let (stages, primary) = self.acting_stages(acting, &decision);
@@ -257,6 +265,7 @@ impl Pipeline {
             && let Some(&endpoint) = primary.and_then(|primary| stages.get(primary)?.picked.first())
         {
             records.changes.extend(session.change(cycle.endpoint(endpoint).key(), cycle.now));
+            records.changes.extend(self.working_set_change(&cycle, prepared, &session, endpoint));
         }
         let another_picks = matches!(acting, Acting::Other(_));
         let reservations = another_picks.then(|| self.reservations(&cycle, &stages));

@@ -92,6 +92,9 @@ const HEADERS: [(&str, Option<&str>, SessionSource); 6] = [
     ("x-litellm-session-id", None, SessionSource::LiteLlm),
 ];
 
+/// The header by which opencode names the session whose sub-agent sends a request.
+const PARENT: &str = "x-parent-session-id";
+
 /// The longest user's id that is read as JSON, in bytes: Claude Code's has 150.
 const MAX_USER_LENGTH: usize = 1024;
 
@@ -104,6 +107,8 @@ pub struct SessionName {
     /// Where the client names it.
     pub source: SessionSource,
     hash: NonZeroU64,
+    /// The same for all parts of a session.
+    agent: NonZeroU64,
 }
 
 impl SessionName {
@@ -114,20 +119,26 @@ impl SessionName {
         if !is_name(name) {
             return None;
         }
+        let digest = |hash: &Xxh64| NonZeroU64::new(hash.digest()).unwrap_or(NonZeroU64::MAX);
         let mut hash = Xxh64::new(0);
         hash.update(name.as_bytes());
+        let agent = digest(&hash);
         if let Some(part) = part {
             hash.update(&[0]);
             hash.update(part.as_bytes());
         }
-        Some(Self { source, hash: NonZeroU64::new(hash.digest()).unwrap_or(NonZeroU64::MAX) })
+        Some(Self { source, hash: digest(&hash), agent })
     }
 
     /// The name in the headers that clients send without a configuration.
     pub(crate) fn in_headers(headers: Headers<'_>) -> Option<Self> {
-        HEADERS.iter().find_map(|&(session, part, source)| {
+        let name = HEADERS.iter().find_map(|&(session, part, source)| {
             Self::of(source, headers.get(session)?, part.and_then(|part| headers.get(part)))
-        })
+        })?;
+        let has_parent = name.source == SessionSource::SessionHeader;
+        let parent = if has_parent { headers.get(PARENT) } else { None };
+        let agent = parent.and_then(|parent| Self::of(name.source, parent, None)).map(|parent| parent.agent);
+        Some(Self { agent: agent.unwrap_or(name.agent), ..name })
     }
 
     /// Whether a header names sessions without a configuration.
@@ -138,6 +149,11 @@ impl SessionName {
     /// The one of two names whose source comes first.
     pub(crate) fn first(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         [one, other].into_iter().flatten().min_by_key(|name| name.source)
+    }
+
+    /// The hash that a session has in common with those of its sub-agents.
+    pub(crate) fn agent(self) -> u64 {
+        self.agent.get()
     }
 
     /// The hash that is mixed with the hashes of this session's prompt blocks.
@@ -279,6 +295,27 @@ mod tests {
         assert!(of(&longest, None).is_some());
         assert_eq!(of(&format!("{longest}x"), None), None);
         assert_eq!(of("s", Some(&format!("{longest}x"))), of("s", None));
+    }
+
+    #[test]
+    fn sub_agents_have_the_agent_of_their_session() {
+        let of = |headers: &[(&str, &str)]| {
+            let pairs = headers.iter().copied().collect();
+            let name = SessionName::in_headers(Headers(&pairs)).unwrap();
+            (name.hash(), name.agent())
+        };
+        let (claude, session) = ("x-claude-code-session-id", "x-session-id");
+        let own = of(&[(claude, "s")]);
+        assert_eq!(own.0, own.1);
+        for agent in [
+            of(&[(claude, "s"), ("x-claude-code-agent-id", "a")]),
+            of(&[(session, "a"), ("x-parent-session-id", "s")]),
+        ] {
+            assert_eq!(agent.1, own.1);
+            assert_ne!(agent.0, own.0);
+        }
+        let other = of(&[(claude, "t"), ("x-parent-session-id", "s")]);
+        assert_ne!(other.1, own.1, "a client of another kind");
     }
 
     #[test]

@@ -19,12 +19,14 @@ pub mod prefix;
 pub mod restarts;
 mod session_bindings;
 mod sessions;
+mod working_sets;
 
 pub use bursts::{Bursts, Group};
 pub use cold_order::ColdOrder;
 pub use media_items::MediaItems;
 pub use session_bindings::SessionBindings;
 pub use sessions::Sessions;
+pub use working_sets::{SessionDemand, WorkingSetTurn, WorkingSets};
 
 use core::any::Any;
 use core::fmt::Debug;

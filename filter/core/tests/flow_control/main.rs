@@ -11,6 +11,7 @@ mod order;
 mod properties;
 mod retries;
 mod run;
+mod sessions;
 mod shares;
 mod tenants;
 mod times;

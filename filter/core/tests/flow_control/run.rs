@@ -57,6 +57,7 @@ impl Run {
                     received: item.received,
                     ttft_slo: item.slo,
                     deadline: item.deadline,
+                    demand: None,
                 };
                 self.machine.offer(Ticket(item.ticket), &arrival, self.now);
                 self.oracle.offer(item);

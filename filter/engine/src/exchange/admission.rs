@@ -2,8 +2,12 @@
 //! early rejection.
 
 use core::time::Duration;
+use std::sync::Arc;
 
-use endpoint_picker::request::ModelResolution;
+use endpoint_picker::plugin::Arrival;
+use endpoint_picker::request::body::Body;
+use endpoint_picker::request::{ModelResolution, Request};
+use endpoint_picker::state::SessionDemand;
 
 use super::decider::{Decided, Decider};
 use super::head::subset_hint;
@@ -78,21 +82,30 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
     #[inline]
     pub(super) fn enter_queue(
         &mut self,
+        body: &Body<'_>,
         resolution: ModelResolution<'_>,
         bytes: usize,
     ) -> Result<Option<Decided>> {
-        if self.may_wait() { self.enter(resolution, bytes) } else { Ok(None) }
+        if self.may_wait() { self.enter(body, resolution, bytes) } else { Ok(None) }
     }
 
     #[cold]
     #[inline(never)]
-    fn enter(&mut self, resolution: ModelResolution<'_>, bytes: usize) -> Result<Option<Decided>> {
+    fn enter(
+        &mut self,
+        body: &Body<'_>,
+        resolution: ModelResolution<'_>,
+        bytes: usize,
+    ) -> Result<Option<Decided>> {
         let now = self.proxy.now()?;
         let bytes = self.held_length(bytes);
         let received = self.place.received.unwrap_or(now);
         let headers = self.head.headers();
         let pipeline = &self.view.topology().pipeline;
         let arrival = pipeline.arrival(headers, resolution.priority, bytes, received);
+        let demand =
+            if pipeline.limits_sessions() { self.session_demand(body, resolution, now) } else { None };
+        let arrival = Arrival { demand, ..arrival };
         let (store, proxy) = (&self.pool.store, self.proxy);
         let entry = store.with_current_queue(now, |queue| queue.enter(&arrival, now, || proxy.resume()));
         let (ticket, step, decided) = match entry.transpose()? {
@@ -105,5 +118,22 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         };
         (self.place.ticket, self.place.step) = (ticket, step);
         Ok(decided)
+    }
+
+    /// Tokens that the request's session brings into the caches; `None`: none that count.
+    fn session_demand(
+        &self,
+        body: &Body<'_>,
+        resolution: ModelResolution<'_>,
+        now: Duration,
+    ) -> Option<SessionDemand> {
+        let request = Request::new(body, resolution, self.head.headers(), subset_hint(self.proxy));
+        self.pool.store.read(|ledger| {
+            // The ledger may have the endpoints of a newer snapshot already.
+            let has_same = Arc::ptr_eq(ledger.pool(), self.view.pool());
+            let input = ledger.input(self.view.readings(), self.view.arrived());
+            let pipeline = &self.view.topology().pipeline;
+            has_same.then(|| pipeline.session_demand(&request, &input, now)).flatten()
+        })
     }
 }

@@ -268,7 +268,7 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         if let Some(moves) = self.move_on(resolution.priority)? {
             return Ok(moves);
         }
-        if let Some(decided) = self.enter_queue(resolution, arrived)? {
+        if let Some(decided) = self.enter_queue(body, resolution, arrived)? {
             return Ok(decided);
         }
         let subset = subset_hint(self.proxy);

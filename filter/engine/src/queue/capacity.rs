@@ -4,7 +4,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker::flow_control::{DetectorSaturation, StageSaturation, Stages};
+use endpoint_picker::flow_control::{CacheRoom, DetectorSaturation, StageSaturation, Stages};
 
 use crate::ledger::Ledger;
 use crate::pool_view::PoolView;
@@ -52,6 +52,13 @@ impl QueueCapacity {
         // The result of a detector that reads only metrics holds for all requests until a reading is stale.
         self.holds = pipeline.saturation_holds_until(&self.stages, &pool, now).map(|until| now..=until);
         self.saturation
+    }
+
+    /// The room in the caches of the pool; `None`: sessions are not limited, or no size is known.
+    pub(super) fn cache_room(&self, ledger: &Ledger, now: Duration) -> Option<CacheRoom> {
+        let view = self.view.as_ref().filter(|view| Arc::ptr_eq(ledger.pool(), view.pool()))?;
+        let input = ledger.input(view.readings(), view.arrived());
+        view.topology().pipeline.cache_room(&self.stages, &input, now)
     }
 
     /// The last measured saturation; before the first measurement, nothing is saturated.

@@ -89,6 +89,7 @@ impl Queue {
         if let Some(saturation) = self.capacity.measure(ledger, self.pending.len() as u64, now) {
             machine.capacity(saturation.effective, self.capacity.has_endpoints(), now);
         }
+        machine.caches(self.capacity.cache_room(ledger, now));
     }
 
     /// The pool's room for a request of this priority. To be called after [`Self::follow`].
@@ -229,6 +230,9 @@ impl Queue {
     /// The endpoint of a dispatched request is chosen, and its load counts.
     pub fn decided(&mut self, ticket: Ticket) {
         self.pending.remove(&ticket);
+        if let Some(machine) = &mut self.machine {
+            machine.decided(ticket);
+        }
     }
 
     /// A request is over, however it ended, and is never resumed after this. `tokens` were served to it, as

@@ -31,7 +31,7 @@ pub fn explain(
         replay.record(request, headers, body, *endpoint)?;
     }
     let decision = replay.explain(request, headers);
-    let wait = |report: &DecisionReport| replay::forecast(queue?, report.priority);
+    let wait = |report: &DecisionReport| replay.forecast(queue?, report.priority);
     Ok(ExplainResult {
         wait: decision.as_ref().ok().and_then(wait),
         path: request.path.clone(),

@@ -55,6 +55,12 @@ impl ReplayedPool {
         self.view.pool()
     }
 
+    /// The queues as a request of this priority would meet them, as the proxies have reported; `None`: it
+    /// would be dispatched at once.
+    pub(super) fn forecast(&self, queue: &QueueStatus, priority: i32) -> Option<String> {
+        forecast(queue, priority, self.view.topology().pipeline.limits_sessions())
+    }
+
     /// Records a request that was sent to `endpoint`. Its load is not recorded: it counts as over.
     pub(super) fn record(
         &mut self,
@@ -197,9 +203,9 @@ fn count(draws: &mut [u64], decision: &Decision) {
     }
 }
 
-/// The queues as a request of this priority would meet them, as the proxies have reported; `None`: it would
-/// be dispatched at once.
-pub(super) fn forecast(queue: &QueueStatus, priority: i32) -> Option<String> {
+/// The queues as a request of this priority would meet them; `None`: it would be dispatched at once.
+/// `limits_sessions`: only sessions that are not in work wait, and the saturation lets none wait.
+fn forecast(queue: &QueueStatus, priority: i32, limits_sessions: bool) -> Option<String> {
     let band_of = |priority: i32| queue.bands.iter().find(|band| band.priority == priority);
     let band = band_of(priority).or_else(|| band_of(FALLBACK_PRIORITY))?;
     if band.requests >= band.max_requests {
@@ -210,13 +216,15 @@ pub(super) fn forecast(queue: &QueueStatus, priority: i32) -> Option<String> {
     }
     let is_ahead = |other: &&BandStatus| other.priority > band.priority && other.requests > 0;
     let mut ahead: Vec<&BandStatus> = queue.bands.iter().filter(is_ahead).collect();
-    let is_saturated = queue.saturation.is_some_and(|saturation| saturation >= 1.0);
+    let is_saturated = !limits_sessions && queue.saturation.is_some_and(|saturation| saturation >= 1.0);
     if ahead.is_empty() && band.requests == 0 && !is_saturated {
         return None;
     }
     ahead.push(band);
     let ahead = ahead.iter().map(|band| format!("{} of band {}", band.requests, band.priority));
-    Some(format!("would wait behind {}", ahead.collect::<Vec<_>>().join(" and ")))
+    let ahead = ahead.collect::<Vec<_>>().join(" and ");
+    let condition = if limits_sessions { "if its session is not in work, " } else { "" };
+    Some(format!("{condition}would wait behind {ahead}"))
 }
 
 #[cfg(test)]
@@ -240,7 +248,7 @@ mod tests {
 
     #[track_caller]
     fn assert_forecast(queue: &QueueStatus, priority: i32, expected: &str) {
-        assert_eq!(forecast(queue, priority).unwrap_or_default(), expected);
+        assert_eq!(forecast(queue, priority, false).unwrap_or_default(), expected);
     }
 
     #[test]
@@ -257,5 +265,12 @@ mod tests {
         assert_forecast(&queue(0.9, [0, 0, 4]), 0, "");
         assert_forecast(&queue(1.0, [0, 0, 0]), 0, "would wait behind 0 of band 0");
         assert_forecast(&QueueStatus::default(), 0, "");
+    }
+
+    #[test]
+    fn where_sessions_are_limited_only_those_that_wait_are_in_the_way() {
+        assert_eq!(forecast(&queue(7.0, [0, 0, 0]), 0, true), None);
+        let expected = "if its session is not in work, would wait behind 3 of band 0";
+        assert_eq!(forecast(&queue(0.0, [0, 3, 0]), 0, true).unwrap(), expected);
     }
 }

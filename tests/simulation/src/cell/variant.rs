@@ -105,6 +105,8 @@ pub const VARIANTS: &[Variant] = &[
     sent("expected latency, blocks of 16", latency_with!("minBlockSizeTokens: 16, capacityInTokens: true")),
     sent("expected latency, learning", latency_with!("capacityInTokens: true, learnFromUsage: true")),
     switched("expected latency, limits", EXPECTED_LATENCY, "latency-limits"),
+    sent("agentic-serving", include_str!("../../rules/agentic-serving.yaml")),
+    sent("session admission", include_str!("../../rules/session-admission.yaml")),
     Variant { name: "omniscient", way: Way::Omniscient },
 ];
 

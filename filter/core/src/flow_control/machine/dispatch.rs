@@ -59,7 +59,7 @@ impl Machine {
             .iter()
             .zip(&self.ceilings)
             .skip(stopped)
-            .find(|(band, ceiling)| !band.is_empty() && **ceiling > 0.0 && saturation >= **ceiling);
+            .find(|(band, ceiling)| band.is_ready() && **ceiling > 0.0 && saturation >= **ceiling);
         let Some((band, &ceiling)) = blocked.filter(|(band, _)| band.priority > victim) else { return };
         let in_flight = self.in_flight.len();
         let requests = reclamation.size(saturation, ceiling, in_flight, self.in_flight.evictable());

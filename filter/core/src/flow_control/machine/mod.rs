@@ -2,6 +2,7 @@
 
 mod dispatch;
 mod queue;
+mod sessions;
 
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
@@ -9,6 +10,8 @@ use std::sync::Arc;
 
 use dispatch::Pace;
 use hashbrown::HashMap;
+pub use sessions::CacheRoom;
+use sessions::HeldSessions;
 
 use super::Config;
 use super::band::Band;
@@ -47,6 +50,8 @@ pub struct Machine {
     tenants: Tenants,
     /// State of the fairness policies that keep state.
     programs: Vec<Programs>,
+    /// Sessions that wait for room in the caches.
+    sessions: HeldSessions,
     in_flight: InFlight,
     reclamation: Option<Reclamation>,
     /// Tickets whose eviction has not been returned.
@@ -91,6 +96,7 @@ impl Machine {
             flow_ids: HashMap::new(),
             tenants: Tenants::default(),
             programs: Vec::new(),
+            sessions: HeldSessions::default(),
             in_flight: InFlight::default(),
             reclamation: None,
             evicted: VecDeque::new(),
@@ -147,8 +153,7 @@ impl Machine {
         let policy = &self.config.usage_limit;
         policy.ceilings(saturation, &self.priorities, &mut counter, &mut self.ceilings);
         let mut until_own = self.bands.iter().zip(&self.ceilings).take(band + 1);
-        !self.pool.has_endpoints
-            || until_own.any(|(band, &ceiling)| saturation >= ceiling || !band.is_empty())
+        !self.pool.has_endpoints || until_own.any(|(band, &ceiling)| saturation >= ceiling || band.is_ready())
     }
 
     /// Rejects and counts a request before it is offered, and returns how; `None`: it would wait.
@@ -178,6 +183,7 @@ impl Machine {
     /// The stream of a request in flight has ended, with these tokens, as far as they are known.
     pub fn finish(&mut self, ticket: Ticket, tokens: Option<Tokens>, now: Duration) {
         self.advance(now);
+        self.sessions.settle(ticket);
         let Some(running) = self.in_flight.end(ticket) else { return };
         if let Some(reclamation) = &mut self.reclamation {
             reclamation.confirm(ticket, self.now);
@@ -203,12 +209,23 @@ impl Machine {
         self.pool = PoolState { saturation, has_endpoints, since };
     }
 
+    /// The room for sessions in the caches of the pool; `None`: not known, and no session waits.
+    pub fn caches(&mut self, room: Option<CacheRoom>) {
+        self.sessions.measured(room);
+    }
+
+    /// The endpoint of a dispatched request is chosen, and its session counts as in work.
+    pub fn decided(&mut self, ticket: Ticket) {
+        self.sessions.settle(ticket);
+    }
+
     /// The next event; `None`: there are no more at this time.
     pub fn poll(&mut self, now: Duration) -> Option<Event> {
         self.advance(now);
         if let Some(event) = self.next_rejected().or_else(|| self.next_expired()) {
             return Some(event);
         }
+        self.admit_sessions();
         // A cycle may dispatch nothing: it may evict instead, and other arrivals may have cycles left.
         loop {
             if let Some(ticket) = self.evicted.pop_front() {

@@ -29,16 +29,18 @@ impl Machine {
 
     /// Puts a request into the queue; limits have been checked.
     pub(super) fn insert(&mut self, mut waiting: Waiting, id: &str) {
+        waiting.is_held = waiting.demand().is_some_and(|demand| self.sessions.holds(demand));
         let Some(band) = self.band(waiting.priority).and_then(|band| self.bands.get_mut(band)) else {
             return;
         };
-        waiting.flow = band.join(id, &mut self.programs, self.now);
+        waiting.flow = band.join(&waiting, id, &mut self.programs, self.now);
         let (ticket, deadline) = (waiting.ticket, waiting.deadline);
         let Some(slot) = self.waiting.push(waiting) else { return };
         if let Some(waiting) = self.waiting.get(slot) {
             band.insert(waiting, slot);
+            self.sessions.insert(waiting);
             self.tenants.begin(waiting.tenant, waiting.bytes);
-            if band.flow_id(waiting.flow).is_none() && !self.programs.is_empty() {
+            if band.flow_id(waiting).is_none() && !self.programs.is_empty() {
                 self.flow_ids.insert(slot, Arc::from(id));
             }
         }
@@ -52,12 +54,13 @@ impl Machine {
     pub(super) fn flow_id(&self, slot: Slot) -> Option<&Arc<str>> {
         let waiting = self.waiting.get(slot)?;
         let band = self.band(waiting.priority).and_then(|band| self.bands.get(band))?;
-        band.flow_id(waiting.flow).or_else(|| self.flow_ids.get(&slot))
+        band.flow_id(waiting).or_else(|| self.flow_ids.get(&slot))
     }
 
     /// Takes a request out of the queue.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Waiting> {
         let waiting = self.waiting.remove(slot)?;
+        self.sessions.remove(&waiting, slot);
         self.tickets.remove(&waiting.ticket);
         if waiting.deadline != Nanos::MAX {
             self.deadlines.remove(&(waiting.deadline, slot));
@@ -74,6 +77,9 @@ impl Machine {
     /// Ends the wait of a request. Returns its ticket and how long it waited.
     pub(super) fn end(&mut self, slot: Slot, outcome: Outcome) -> Option<(Ticket, Duration)> {
         let waiting = self.remove(slot)?;
+        if outcome != Outcome::Dispatched {
+            self.sessions.settle(waiting.ticket);
+        }
         let waited = self.now.since(waiting.enqueued);
         self.count(waiting.priority, waiting.tenant, outcome, waited);
         if outcome == Outcome::Dispatched
@@ -152,6 +158,7 @@ impl Machine {
             // Read before the removal, which forgets the id of an empty flow.
             let id = self.flow_id(slot).cloned();
             let Some(request) = self.remove(slot) else { continue };
+            self.sessions.settle(request.ticket);
             let id = id.or_else(|| self.tenants.id(request.tenant).cloned());
             waiting.push((request, id.unwrap_or_else(|| Arc::from(DEFAULT_FLOW))));
         }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use crate::headers::Headers;
 use crate::input::prediction::TTFT_LIMIT;
 use crate::plugin::parameter::duration;
+use crate::state::SessionDemand;
 
 /// The flow of requests that name none.
 pub const DEFAULT_FLOW: &str = "default-flow";
@@ -37,13 +38,22 @@ pub struct Arrival<'a> {
     pub ttft_slo: Option<Duration>,
     /// When it leaves the queue, however long its band lets requests wait.
     pub deadline: Option<Duration>,
+    /// Tokens that its session brings into the caches; `None`: none that count.
+    pub demand: Option<SessionDemand>,
 }
 
 impl Default for Arrival<'_> {
     /// An empty request of the default flow and priority.
     fn default() -> Self {
-        let (priority, bytes, received) = (0, 0, Duration::ZERO);
-        Self { fairness_id: DEFAULT_FLOW, priority, bytes, received, ttft_slo: None, deadline: None }
+        Self {
+            fairness_id: DEFAULT_FLOW,
+            priority: 0,
+            bytes: 0,
+            received: Duration::ZERO,
+            ttft_slo: None,
+            deadline: None,
+            demand: None,
+        }
     }
 }
 
@@ -58,7 +68,7 @@ impl<'a> Arrival<'a> {
     ) -> Self {
         let fairness_id = fairness_id(headers).or(agent_identity).unwrap_or(DEFAULT_FLOW);
         let ttft_slo = headers.get_either(TTFT_LIMIT).and_then(milliseconds);
-        Self { fairness_id, priority, bytes, received, ttft_slo, deadline: None }
+        Self { fairness_id, priority, bytes, received, ttft_slo, ..Self::default() }
     }
 
     /// The same request, with the time to live that its client sets, by a rule of the EPP's v0.11. It can

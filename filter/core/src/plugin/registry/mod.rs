@@ -129,6 +129,7 @@ registry! {
     RoundRobinFairnessPolicy = "round-robin-fairness-policy",
     RunningRequestsSizeScorer = "running-requests-size-scorer",
     ServedModelFilter = "served-model-filter",
+    SessionAdmissionPolicy = "session-admission-policy",
     SessionAffinityFilter = "session-affinity-filter",
     SessionAffinityScorer = "session-affinity-scorer",
     SessionIdProducer = "session-id-producer",

@@ -1,13 +1,15 @@
 //! Policies of flow control.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use endpoint_picker::config::{FlowControlConfig, PickerConfig, PriorityBand};
-use endpoint_picker::flow_control::{Event, Machine, Ticket, Tokens};
+use endpoint_picker::flow_control::{CacheRoom, Event, Machine, Ticket, Tokens};
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::plugin::Arrival;
 use endpoint_picker::plugin::Instance;
 use endpoint_picker::plugin::registry::read_plugin;
+use endpoint_picker::state::SessionDemand;
 use serde_json::{Value, json};
 
 use crate::NOW;
@@ -162,6 +164,23 @@ fn priority_holdback_policy() {
     {
         assert_eq!(passes(&mut machine, ticket, priority, saturation), expected, "{priority} {saturation}");
     }
+}
+
+#[test]
+fn session_admission_policy() {
+    let mut machine = queue("", "", "session-admission-policy", &json!({}));
+    machine.capacity(0.0, true, NOW);
+    let offer = |machine: &mut Machine, ticket, tokens| {
+        let demand = NonZeroU32::new(tokens).map(|tokens| SessionDemand { tokens, is_known: false });
+        machine.offer(Ticket(ticket), &Arrival { demand, ..Arrival::default() }, NOW);
+    };
+    machine.caches(Some(CacheRoom { free: 19_999, whole: 240_000 }));
+    offer(&mut machine, 1, 20_000);
+    assert_eq!(machine.poll(NOW), None);
+    assert!(passes(&mut machine, 2, 0, 9.0), "a request of a session in work");
+    machine.caches(Some(CacheRoom { free: 20_000, whole: 240_000 }));
+    let later = NOW + Duration::from_millis(2);
+    assert!(matches!(machine.poll(later), Some(Event::Dispatch { ticket: Ticket(1), .. })));
 }
 
 #[test]

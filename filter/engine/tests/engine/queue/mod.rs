@@ -5,6 +5,7 @@ mod bodies;
 mod capacity;
 mod evictions;
 mod reports;
+mod sessions;
 mod throughput;
 mod turns;
 

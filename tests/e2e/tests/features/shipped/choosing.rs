@@ -33,7 +33,7 @@ fn there_is_one_configuration_and_each_of_its_switches_is_tested() {
     let names: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(names, ["expected-latency.yaml"]);
     // The first in the folder `native`, the other below.
-    assert_eq!(rules::switches().unwrap(), ["flow-control", "latency-limits"]);
+    assert_eq!(rules::switches().unwrap(), ["flow-control", "session-admission", "latency-limits"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Usage limit policies: the saturation up to which requests of a priority are dispatched.
 
 mod priority_holdback_policy;
+mod session_admission_policy;
 mod soft_reflective_ceiling_policy;
 
 use core::fmt::Debug;
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use crate::plugin::parameter::allow;
 use crate::plugin::{Plugin, Roles};
 pub use priority_holdback_policy::PriorityHoldbackPolicy;
+pub use session_admission_policy::SessionAdmissionPolicy;
 pub use soft_reflective_ceiling_policy::SoftReflectiveCeilingPolicy;
 
 /// Limits the share of the pool that each priority may use.
@@ -19,6 +21,11 @@ pub trait UsageLimitPolicy: Debug + Send + Sync {
     /// below its ceiling. Called once for each dispatch cycle, with the same `counter`, which the policy may
     /// use.
     fn ceilings(&self, saturation: f64, priorities: &[i32], counter: &mut u64, ceilings: &mut Vec<f64>);
+
+    /// The part of the servers' caches that sessions in work may fill; `None`: they are not limited.
+    fn cache_share(&self) -> Option<f64> {
+        None
+    }
 }
 
 /// The policy's ceilings, for tests.
