@@ -6,6 +6,7 @@
 //! the clients of closed loops wait for their responses, and those sent after the warm-up are measured. The
 //! ways take turns, with equal requests.
 
+mod capacities;
 mod clients;
 mod figures;
 mod plan;

@@ -1,8 +1,8 @@
 //! The figures of all runs as tables.
 
+use super::capacities::Capacities;
 use super::figures::RunFigures;
 use super::plan::{ChoosingPlan, Condition};
-use super::run::Capacities;
 use crate::way::Way;
 use endpoint_picker_bench::report::markdown::table;
 use endpoint_picker_bench::report::{median, rounded, with_range};

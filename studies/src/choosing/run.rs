@@ -1,5 +1,6 @@
 //! Runs a plan.
 
+use super::capacities::Capacities;
 use super::clients::Clients;
 use super::figures::RunFigures;
 use super::plan::{ChoosingPlan, Condition, Requests};
@@ -13,9 +14,7 @@ use anyhow::{Result, ensure};
 use endpoint_picker_bench::in_turns::in_turns;
 use endpoint_picker_bench::report::Progress;
 use endpoint_picker_harness::program::process_tree::cpu_time;
-use endpoint_picker_simulation::cell::capacity;
 use endpoint_picker_simulation::cell::source::ClosedLoop;
-use endpoint_picker_simulation::cell::workloads::Workload;
 use futures_util::future::join_all;
 use metrics_agent_replay::simulation::request::SegmentTexts;
 use metrics_agent_replay::simulation::sessions::Arrival;
@@ -37,24 +36,6 @@ struct Run<'a> {
 enum Traffic {
     Sessions(Vec<Arrival>),
     Loop(ClosedLoop),
-}
-
-/// Requests per second of each workload at its capacity, which is found when it is first asked for.
-#[derive(Debug, Default)]
-pub(super) struct Capacities(pub(super) Vec<(Workload, f64)>);
-
-impl Capacities {
-    fn of(&mut self, workload: Workload, progress: &Progress) -> f64 {
-        /// The seed with which capacities are found.
-        const SEED: u64 = 1;
-        if let Some((_, capacity)) = self.0.iter().find(|(known, _)| *known == workload) {
-            return *capacity;
-        }
-        let capacity = capacity::of_workload(workload, SEED);
-        progress.print(&format!("{}: {capacity:.1} requests/s are the capacity", workload.name()));
-        self.0.push((workload, capacity));
-        capacity
-    }
 }
 
 /// Measures all in turns.

@@ -15,7 +15,8 @@ const BRANCH_BLOCKS: usize = 8;
 const RESPONSE_BLOCKS: usize = 128;
 
 impl Pipeline {
-    /// Whether the sessions of requests are known. They change no decision.
+    /// Whether the sessions of requests are known. They change no decision, unless [sessions are
+    /// limited](Self::limits_sessions).
     pub(super) fn knows_sessions(&self) -> bool {
         self.providers.epp_rules.is_own()
     }

@@ -2,10 +2,13 @@
 
 use core::time::Duration;
 
+use xxhash_rust::xxh64::xxh64;
+
 use super::{Pipeline, Prepared, Scratch};
 use crate::flow_control::{CacheRoom, Stages};
 use crate::input::DecisionInput;
 use crate::input::cycle::Cycle;
+use crate::plugin::fairness_id;
 use crate::request::Request;
 use crate::request::session::{SessionName, SessionTurn};
 use crate::state::{SessionDemand, StateChange, WorkingSetTurn, WorkingSets};
@@ -41,7 +44,7 @@ impl Pipeline {
         let cycle = lookup.seen_by(cycle);
         let session = self.session(&cycle, &prepared)?;
         let cached = cycle.prefixes.first()?.matched.iter().max().copied().unwrap_or(0);
-        sets.demand(&working_set_turn(&prepared, &session, cached)?, now)
+        sets.demand(&working_set_turn(&cycle, &prepared, &session, cached)?, now)
     }
 
     /// The change by which a session is in work after this turn, which goes to this endpoint.
@@ -56,7 +59,7 @@ impl Pipeline {
             return None;
         }
         let cached = cycle.prefixes.first()?.blocks(endpoint);
-        let words = working_set_turn(prepared, session, cached)?.words()?.into();
+        let words = working_set_turn(cycle, prepared, session, cached)?.words()?.into();
         let (plugin, endpoint) = (WORKING_SETS, cycle.endpoint(endpoint).key());
         Some(StateChange { plugin, endpoint, at: cycle.now, words })
     }
@@ -94,7 +97,7 @@ impl Pipeline {
         let session = self.session(cycle, prepared)?;
         let matches = cycle.prefixes.first()?;
         let cached = candidates.iter().map(|&endpoint| matches.blocks(endpoint)).max()?;
-        let turn = working_set_turn(prepared, &session, cached)?;
+        let turn = working_set_turn(cycle, prepared, &session, cached)?;
         if !turn.misses_cache() {
             return None;
         }
@@ -132,12 +135,18 @@ impl Pipeline {
 }
 
 /// A turn with this number of cached blocks. Requests of one name are of one session, also those of its
-/// sub-agents.
-fn working_set_turn(prepared: &Prepared<'_>, session: &SessionTurn, cached: u32) -> Option<WorkingSetTurn> {
+/// sub-agents, but not those of another fairness id: by another user's name, nothing is had of its place.
+fn working_set_turn(
+    cycle: &Cycle<'_>,
+    prepared: &Prepared<'_>,
+    session: &SessionTurn,
+    cached: u32,
+) -> Option<WorkingSetTurn> {
     let (blocks, block_size) = prepared.only_list()?;
     let tokens = |blocks: usize| u32::try_from(blocks.saturating_mul(block_size)).unwrap_or(u32::MAX);
+    let user = fairness_id(cycle.request.headers).map_or(0, |id| xxh64(id.as_bytes(), 0));
     Some(WorkingSetTurn {
-        session: prepared.session_name.map_or(session.key, SessionName::agent),
+        session: user ^ prepared.session_name.map_or(session.key, SessionName::agent),
         chain: session.key,
         tokens: tokens(blocks.len()),
         cached: tokens(usize::try_from(cached).unwrap_or(usize::MAX)),

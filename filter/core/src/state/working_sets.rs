@@ -195,7 +195,7 @@ impl WorkingSets {
     }
 }
 
-/// Whether a session with its last turn at `sent` is no longer in work.
+/// Whether the time in work of a session with its last turn at `sent` is over.
 fn is_over(sent: Duration, now: Duration) -> bool {
     sent.saturating_add(LEASE) < now
 }
@@ -219,7 +219,7 @@ impl PluginState for WorkingSets {
         }
     }
 
-    /// The sessions of an endpoint that leaves are no longer known: their prompts are cached nowhere.
+    /// The sessions of an endpoint that leaves are forgotten: their prompts are cached nowhere.
     fn remap(&mut self, moves: &[Option<usize>]) {
         self.sets.remap(moves, |set| &mut set.endpoint);
         self.tokens.clear();

@@ -42,7 +42,7 @@ async fn holds_requests_while_the_servers_are_saturated(stack: &Stack) {
 
 /// A turn of a session, whose prompt has some 8 000 tokens and begins as no other session's.
 async fn turn(url: String, session: String) -> StatusCode {
-    let body = client::chat(&format!("{session} goes on ").repeat(32_000 / (session.len() + 9)));
+    let body = client::chat(&format!("{session} ").repeat(32_000 / (session.len() + 1)));
     let request = client::http1().post(url).header("x-session-id", session).json(&body);
     request.send().await.unwrap().status()
 }

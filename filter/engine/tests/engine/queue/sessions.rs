@@ -45,8 +45,13 @@ fn read(queueing: &mut Queueing, cache_tokens: Option<u64>) {
 
 /// A turn of a session: its prompts begin alike, and no other session's do.
 fn turn(queueing: &mut Queueing, session: &str, tokens: usize) -> (Request, Flow) {
-    let body = json!({"model": "m", "prompt": format!("{session:.<4}").repeat(tokens)});
-    let mut request = queueing.request(&[("x-session-id", session), ("x-why", SECRET)]);
+    turn_of(queueing, &[("x-session-id", session)], session, tokens)
+}
+
+/// A turn with these headers, whose prompt begins with this text.
+fn turn_of(queueing: &mut Queueing, headers: &[(&str, &str)], text: &str, tokens: usize) -> (Request, Flow) {
+    let body = json!({"model": "m", "prompt": format!("{text:.<4}").repeat(tokens)});
+    let mut request = queueing.request(&[headers, &[("x-why", SECRET)]].concat());
     assert_eq!(request.head(&mut queueing.fixture), Flow::Hold);
     let flow = request.body(&mut queueing.fixture, body.to_string().as_bytes(), true);
     (request, flow)
@@ -83,6 +88,19 @@ fn sessions_fill_the_caches_and_the_next_one_waits_until_one_is_idle() {
     assert_eq!(resumes(&new), 1);
     assert_eq!(queueing.resumed(&mut new), Some(Flow::Continue));
     assert_eq!(new.destination(), Some(destinations[1].as_str()), "the other was idle for four minutes");
+}
+
+#[test]
+fn sub_agents_are_in_work_with_their_agent_and_another_user_is_not_by_its_name() {
+    let mut queueing = limited(Some(CACHE));
+    for session in ["a", "b"] {
+        assert_eq!(turn(&mut queueing, session, TOKENS).1, Flow::Continue);
+    }
+    let sub_agent = [("x-session-id", "s"), ("x-parent-session-id", "a")];
+    assert_eq!(turn_of(&mut queueing, &sub_agent, "s", TOKENS).1, Flow::Continue);
+    let other_user = [("x-session-id", "a"), ("x-llm-d-inference-fairness-id", "other")];
+    let (_waiting, flow) = turn_of(&mut queueing, &other_user, "o", TOKENS);
+    assert_eq!(flow, Flow::Wait);
 }
 
 #[test]
