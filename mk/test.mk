@@ -13,7 +13,8 @@ test: test-tools ## Run all tests but those of test-kube and nightly, with the t
 
 .PHONY: test-unit
 test-unit: test-tools tools ## Run the tests that need no Envoy
-	$(CARGO) test $(programs) --lib $(addprefix --test ,$(unit_tests))
+	@# A test that waits leaves a processor free.
+	RUST_TEST_THREADS=$$(($$(nproc) * 3)) $(CARGO) test $(programs) --lib $(addprefix --test ,$(unit_tests))
 	$(CARGO) test $(programs) --doc
 
 .PHONY: test-e2e
