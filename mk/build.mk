@@ -60,8 +60,9 @@ test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the
 	@tools/setup/tests
 
 .PHONY: kube-tools
-kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl and helm for test-kube (into .tools/kube; ten minutes, once)
+kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl, helm and crane for test-kube (into .tools/; ten minutes, once)
 	@tools/kube/setup
+	@tools/kube/crane
 
 .PHONY: conformance-tools
 conformance-tools: ## Build the conformance suite and the programs of its pods (into .tools/conformance; three minutes of one core, once)

@@ -25,7 +25,6 @@ check-reproducible: tools ## Build a release twice in different folders and comp
 
 .PHONY: test-upgrade
 test-upgrade: kube-tools tools wasm native ## Upgrade and roll back agent, module and Envoy, and the chart on a real API server, under load, with different formats between them
-	@tools/kube/crane
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	@tools/test/upgrade
 	$(test_kube) --test extension -- --ignored --nocapture upgrade::
