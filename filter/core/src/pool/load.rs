@@ -19,7 +19,7 @@ pub struct Load {
 impl Load {
     /// Maximum number of requests, and of tokens, in a sum: a signed number holds it, which processors turn
     /// into a float by one instruction.
-    const MAX: u64 = u64::MAX / 2;
+    pub(crate) const MAX: u64 = u64::MAX / 2;
 
     /// The smaller of each.
     pub(crate) fn min(self, other: Self) -> Self {

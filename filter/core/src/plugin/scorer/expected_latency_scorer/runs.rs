@@ -32,7 +32,7 @@ impl Costs<'_> {
             slots.iter_mut().zip(run).for_each(|(slot, endpoint)| *slot = self.requests(endpoint));
             return;
         };
-        // Sums of loads are less than 2⁶³, and a signed number becomes a float by fewer instructions.
+        // Loads are at most [`Load::MAX`], and a signed number becomes a float by fewer instructions.
         let counted = values(loads.iter().map(|load| load.requests.cast_signed() as f64));
         let mut known = counted;
         self.subtract_deferred(first, &mut known, |load| load.requests);

@@ -336,6 +336,11 @@ fn number() -> impl Strategy<Value = u64> {
     prop_oneof![8 => 0..100_u64, 1 => 0..1_000_000_u64, 1 => Just(u64::MAX)]
 }
 
+/// A number of requests or tokens in flight, as sums have it.
+fn in_flight() -> impl Strategy<Value = u64> {
+    number().prop_map(|number| number.min(Load::MAX))
+}
+
 fn readings(count: usize) -> impl Strategy<Value = Vec<Reading>> {
     let odd = prop_oneof![4 => 0.0..1.0, 1 => Just(f64::NAN), 1 => Just(f64::INFINITY), 1 => -1e300..1e300];
     let size = || prop::option::of(prop_oneof![Just(0_u32), Just(16), Just(u32::MAX)]);
@@ -352,8 +357,8 @@ proptest! {
     #[test]
     fn scores_are_shares_whatever_is_read_and_in_flight(
         readings in readings(4),
-        loads in vec((number(), number()), 4),
-        then in vec(number(), 4),
+        loads in vec((in_flight(), in_flight()), 4),
+        then in vec(in_flight(), 4),
         prompt in number(),
     ) {
         let mut fixture = fixture(&loads);
