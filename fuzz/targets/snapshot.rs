@@ -9,12 +9,13 @@ use endpoint_picker::headers::Headers;
 use endpoint_picker::input::DecisionInput;
 use endpoint_picker::period::Period;
 use endpoint_picker::pool::Endpoints;
+use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::ChangedReadings;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
-use endpoint_picker_engine::pool_view::{PoolView, Topology};
-use endpoint_picker_wire::decode;
+use endpoint_picker_engine::pool_view::{PoolView, Topology, snapshot};
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 
@@ -22,14 +23,16 @@ const NOW: Duration = Duration::from_secs(1_000);
 const BODY: &str = r#"{"model": "llama", "prompt": "hello", "max_tokens": 5}"#;
 
 fuzz_target!(|input: &[u8]| {
-    let Ok(mut snapshot) = decode(input) else { return };
-    let Some(topology) = snapshot.topology.take() else { return };
-    let Ok(topology) = Topology::compile(topology) else { return };
-    let pool_view = PoolView::new(Arc::new(topology), snapshot, NOW);
+    let read = |older: &Arc<PoolView>| {
+        snapshot::read(older, input.to_vec().into(), NOW, || Ok(input.to_vec())).ok().flatten()
+    };
+    let Some(pool_view) = read(&Arc::default()).map(Arc::new) else { return };
+    let again = read(&pool_view).expect("the same bytes again are the same snapshot");
+    assert!(again.readings().iter().map(without_time).eq(pool_view.readings().iter().map(without_time)));
     let Topology { pool, pipeline, shadow, policy } = &**pool_view.topology();
     let mut ledger = LocalLedger::default();
     ledger.adopt(Arc::clone(pool), pool_view.topology().pipelines(), policy.avoid_failing);
-    ledger.observe(pool_view.readings());
+    ledger.observe(pool_view.readings(), ChangedReadings::All);
     let headers = [("x-session-id", "a"), ("x-llm-d-inference-objective", "batch")];
     let headers = headers.into_iter().collect();
     let headers = Headers(&headers);
@@ -64,6 +67,10 @@ fuzz_target!(|input: &[u8]| {
         ledger.apply(changes);
     }
 });
+
+fn without_time(reading: &Reading) -> Reading {
+    Reading { updated: None, ..reading.clone() }
+}
 
 fn is_sound(decision: &Decision, pool: &Endpoints) {
     if let Outcome::Route(endpoints) = &decision.outcome {

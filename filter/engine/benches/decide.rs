@@ -23,6 +23,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body, Options};
 use endpoint_picker::rng::{Rng, SplitMix64};
+use endpoint_picker::state::ChangedReadings;
 use endpoint_picker_engine::ledger::{Change, LedgerStore, LocalLedger, changes_of};
 use endpoint_picker_engine::testing::pool;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl Fixture {
         let mut ledger = LocalLedger::default();
         ledger.adopt(pool, [&pipeline], Duration::ZERO);
         ledger.set_loads(loads);
-        ledger.observe(&readings);
+        ledger.observe(&readings, ChangedReadings::All);
         let mut fixture = Self { pipeline, readings, ledger, rng: SplitMix64::new(7) };
         for json in prompts(prompt_bytes) {
             fixture.decide_and_apply(&json);

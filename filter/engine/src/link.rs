@@ -5,6 +5,7 @@
 //! each response to [`Link::finish`]. A link never has two requests of one kind in flight.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use endpoint_picker::period::Period;
 
@@ -302,15 +303,18 @@ impl SnapshotPolls {
         pool: &mut impl LinkedPool,
         now: Duration,
     ) -> bool {
-        let have = pool.store().view().versions();
-        match self.client.finish(response, have, now, |newer| pool.publish(newer, now)) {
+        let have = Arc::clone(&*pool.store().view());
+        match self.client.finish(response, &have, now, |newer| pool.publish(newer, now)) {
             PollOutcome::Published => pool.count_snapshot(),
             PollOutcome::Unchanged => {}
             PollOutcome::Failed { error, is_new } => {
                 pool.count_failed_poll(&error);
                 if is_new {
-                    let effect =
-                        if have.is_some() { "the last one stays in use" } else { "there is none yet" };
+                    let effect = if have.versions().is_some() {
+                        "the last one stays in use"
+                    } else {
+                        "there is none yet"
+                    };
                     log::warn!(
                         "no snapshot: {error}; {effect}. Polls continue, and further failures are only counted, in snapshot_failures"
                     );

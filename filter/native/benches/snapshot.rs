@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use endpoint_picker_engine::agent::{AgentResponse, PollOutcome, PollTimes, SnapshotClient};
-use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::pool_view::{PoolView, Topology};
 use endpoint_picker_engine::testing;
 use endpoint_picker_native::pool::SharedPool;
@@ -38,13 +37,11 @@ fn snapshots(criterion: &mut Criterion) {
         let bytes = readings(endpoints).encode_to_vec();
         let mut client = SnapshotClient::new("p", TIMES);
         let mut adopt = |body| {
-            let view = pool.view();
-            let outcome =
-                client.finish(Ok(AgentResponse { status: 200, body }), view.versions(), NOW, |newer| {
-                    let newer = snapshot::follow(&view, newer.readings, NOW, || Ok(vec![])).unwrap();
-                    pool.adopt(Arc::new(newer.unwrap()));
-                    Ok(())
-                });
+            let response = Ok(AgentResponse { status: 200, body });
+            let outcome = client.finish(response, &pool.view(), NOW, |newer| {
+                pool.adopt(Arc::new(newer.view));
+                Ok(())
+            });
             assert!(matches!(outcome, PollOutcome::Published), "{outcome:?}");
         };
         group.bench_function(format!("{endpoints} endpoints"), |bencher| {

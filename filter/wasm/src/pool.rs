@@ -49,8 +49,8 @@ impl LinkedPool for LinkedVms<'_> {
     }
 
     fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()> {
-        let version = newer.readings.readings_version;
-        self.snapshot.publish(&Envoy, newer.bytes, version, newer.has_topology, now)
+        let Some(versions) = newer.view.versions() else { return Ok(()) };
+        self.snapshot.publish(&Envoy, newer.bytes, versions.readings, newer.has_topology, now)
     }
 
     fn count_snapshot(&mut self) {

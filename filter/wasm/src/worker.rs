@@ -192,7 +192,7 @@ impl Worker {
         let newer = self.snapshot.newer(&Envoy, own, now).map_err(ReadError::Proxy)?;
         let Some(newer) = newer else { return Ok(()) };
         let topology = || self.snapshot.topology(&Envoy);
-        match snapshot::read(&view, &newer.bytes, newer.arrived, topology) {
+        match snapshot::read(&view, newer.bytes.into(), newer.arrived, topology) {
             Ok(None) => {}
             Ok(Some(newer)) => {
                 let newer = Arc::new(newer);

@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 mod convert;
+mod encoded;
 pub mod figures;
 mod policy;
 mod rules;
@@ -16,6 +17,7 @@ pub mod statistics;
 pub use convert::{
     TopologyError, reading_from_core, reading_into_core, topology_from_core, topology_into_core,
 };
+pub use encoded::{decode_partly, next_reading};
 pub use policy::{
     epp_rules_from_core, epp_rules_into_core, picker_config_into_core, pipeline_into_core, policy_into_core,
     shadow_into_core,
@@ -98,10 +100,12 @@ pub const MAX_BATCH_PARTS: usize = 256;
 /// Decodes a snapshot and checks its format.
 pub fn decode(bytes: &[u8]) -> Result<v1::Snapshot, SnapshotError> {
     let snapshot = v1::Snapshot::decode(bytes).map_err(SnapshotError::Malformed)?;
-    if snapshot.format != FORMAT {
-        return Err(SnapshotError::UnknownFormat(snapshot.format));
-    }
+    check_format(snapshot.format)?;
     Ok(snapshot)
+}
+
+fn check_format(format: u32) -> Result<(), SnapshotError> {
+    if format == FORMAT { Ok(()) } else { Err(SnapshotError::UnknownFormat(format)) }
 }
 
 /// Why bytes are not a snapshot.

@@ -7,6 +7,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::state::ChangedReadings;
 use endpoint_picker::state::in_flight::is_other_proxy;
 use endpoint_picker_engine::ledger::{Change, ChangeList, Ledger, LedgerStore};
 use endpoint_picker_engine::sharing::{Imported, Outbox, OwnChanges, PeerLedger};
@@ -210,9 +211,9 @@ impl<S: SharedData> LedgerStore for Replica<S> {
         }
     }
 
-    fn observe(&mut self, readings: &[Reading]) {
-        self.ledger.observe(readings);
-        let mut restarts = self.ledger.restarts_in(readings);
+    fn observe(&mut self, readings: &[Reading], changed: ChangedReadings<'_>) {
+        self.ledger.observe(readings, changed);
+        let mut restarts = self.ledger.restarts_in(readings, changed);
         if restarts.is_empty() {
             return;
         }

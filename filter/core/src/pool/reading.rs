@@ -10,6 +10,10 @@ pub const GPU_UTILIZATION: &str = "GPUUtilization/dcgm-extractor";
 /// Name of the list of models that a server serves, by which plugins and the agent refer to it.
 pub const MODELS: &str = "/v1/models/models-data-extractor";
 
+/// A reading that is taken less than this after the last one is the same, with its age rounded otherwise.
+/// Readings are taken every 50 ms or less often.
+pub const SAME_READING: Duration = Duration::from_millis(25);
+
 /// The values scraped from one endpoint. `None`: not reported.
 ///
 /// A failed scrape leaves the values as they were; [`Reading::updated`] is their time.

@@ -108,10 +108,33 @@ pub trait PluginState: Any + Debug + Send + Sync {
 pub struct Observation<'a> {
     /// Each endpoint's newest reading.
     pub readings: &'a [Reading],
+    /// The readings that differ from the last observation's.
+    pub changed: ChangedReadings<'a>,
     /// Load in flight at each endpoint.
     pub in_flight: &'a [Load],
     /// The part of it that is of other proxies.
     pub others: &'a [Load],
+}
+
+/// The readings that differ from the last ones, of an observation or a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangedReadings<'a> {
+    /// Any may.
+    All,
+    /// No others than those at these places.
+    At(&'a [usize]),
+}
+
+impl<'a> ChangedReadings<'a> {
+    /// These of the readings, with their places.
+    pub fn of<T>(self, readings: &'a [T]) -> impl Iterator<Item = (usize, &'a T)> {
+        let (all, places) = match self {
+            Self::All => (readings, &[][..]),
+            Self::At(places) => (&[][..], places),
+        };
+        let at = move |&place: &usize| readings.get(place).map(|reading| (place, reading));
+        all.iter().enumerate().chain(places.iter().filter_map(at))
+    }
 }
 
 /// The states of plugins, by their [keys](crate::plugin::Instance::key): pipelines that have a plugin in

@@ -2,13 +2,15 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 use endpoint_picker::period::Period;
-use endpoint_picker_wire::{self as wire, OTHER_FORMAT_STATUS, SnapshotError, v1};
+use endpoint_picker_wire::{self as wire, Bytes, OTHER_FORMAT_STATUS, SnapshotError};
 
 use super::call::{AgentRequest, AgentResponse, CallError, path_of_pool};
 use super::recent_errors::RecentErrors;
-use crate::pool_view::{Topology, TopologyRefusal, Versions};
+use crate::pool_view::snapshot::{self, ReadError};
+use crate::pool_view::{PoolView, Topology, TopologyRefusal, Versions};
 use crate::proxy::Result;
 
 /// The times of a poll.
@@ -51,12 +53,12 @@ struct RefusedTopology {
 }
 
 /// A snapshot that this build can use.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct NewSnapshot<'a> {
     /// The snapshot, encoded.
     pub bytes: &'a [u8],
-    /// The snapshot, decoded, but for endpoints and policy.
-    pub readings: v1::Snapshot,
+    /// The view of it.
+    pub view: PoolView,
     /// Whether it has endpoints and policy.
     pub has_topology: bool,
 }
@@ -95,6 +97,16 @@ pub enum PollError {
     Refused(TopologyRefusal),
     /// The response lacks endpoints and policy of a version that this worker does not have.
     NoTopology,
+}
+
+impl From<ReadError> for PollError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Proxy(error) => Self::Call(error.into()),
+            ReadError::Malformed(error) => Self::Malformed(error),
+            ReadError::Refused(reason) => Self::Refused(reason),
+        }
+    }
 }
 
 impl PollError {
@@ -177,17 +189,17 @@ impl SnapshotClient {
     }
 
     /// Takes the response to the poll in flight, and publishes its snapshot for all workers if this build can
-    /// use it. `have` as for [`Self::next_poll`].
+    /// use it. `have` is the view that this worker has.
     pub fn finish(
         &mut self,
         response: core::result::Result<AgentResponse, CallError>,
-        have: Option<Versions>,
+        have: &Arc<PoolView>,
         now: Duration,
         publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> PollOutcome {
         self.is_in_flight = false;
         let result =
-            response.map_err(PollError::Call).and_then(|response| self.take(response, have, publish));
+            response.map_err(PollError::Call).and_then(|response| self.take(response, have, now, publish));
         match result {
             Ok(outcome) => {
                 self.pause = self.since_poll;
@@ -204,7 +216,8 @@ impl SnapshotClient {
     fn take(
         &mut self,
         response: AgentResponse,
-        have: Option<Versions>,
+        have: &Arc<PoolView>,
+        now: Duration,
         publish: impl FnOnce(NewSnapshot<'_>) -> Result<()>,
     ) -> core::result::Result<PollOutcome, PollError> {
         match response.status {
@@ -212,9 +225,10 @@ impl SnapshotClient {
             204 => return Ok(PollOutcome::Unchanged),
             status => return Err(PollError::Status { status, body: response.reason() }),
         }
-        let mut readings = wire::decode(&response.body).map_err(PollError::Malformed)?;
-        let version = readings.topology_version;
-        let topology = readings.topology.take();
+        let bytes = Bytes::from(response.body);
+        let mut snapshot = wire::decode_partly(bytes.clone()).map_err(PollError::Malformed)?;
+        let version = snapshot.topology_version;
+        let topology = snapshot.topology.take();
         let has_topology = topology.is_some();
         if let Some(topology) = topology {
             // Every worker compiles a published topology, so it is compiled here once to see whether it can
@@ -227,10 +241,12 @@ impl SnapshotClient {
             return Err(PollError::Refused(refused.reason.clone()));
         }
         // Readings cannot be used without the topology whose endpoints they list.
-        if !has_topology && have.map(|have| have.topology) != Some(version) {
+        if !has_topology && have.versions().map(|have| have.topology) != Some(version) {
             return Err(PollError::NoTopology);
         }
-        publish(NewSnapshot { bytes: &response.body, readings, has_topology })
+        let view = snapshot::follow(have, snapshot, now, || Ok(bytes.to_vec()))?;
+        let view = view.ok_or(PollError::NoTopology)?;
+        publish(NewSnapshot { bytes: &bytes, view, has_topology })
             .map_err(|error| PollError::Call(error.into()))?;
         Ok(PollOutcome::Published)
     }

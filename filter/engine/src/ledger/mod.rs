@@ -24,7 +24,7 @@ use endpoint_picker::state::avoidance::Avoidance;
 use endpoint_picker::state::in_flight::{InFlight, is_other_proxy};
 use endpoint_picker::state::prefix::{CachedTokens, PredictionErrors, PredictionSource};
 use endpoint_picker::state::restarts::Restarts;
-use endpoint_picker::state::{Observation, PluginStates};
+use endpoint_picker::state::{ChangedReadings, Observation, PluginStates};
 
 /// Everything that changes with requests, for the endpoints of one pool.
 ///
@@ -112,17 +112,21 @@ impl Ledger {
         }
     }
 
-    /// Has plugins learn from new readings, in the pool's order.
-    pub fn observe(&mut self, readings: &[Reading]) {
+    /// Has plugins learn from new readings, in the pool's order. `changed` are those that differ from the
+    /// last call's.
+    pub fn observe(&mut self, readings: &[Reading], changed: ChangedReadings<'_>) {
         let (in_flight, others) = (self.in_flight.loads(), self.in_flight.of_others());
-        self.states.observe(&Observation { readings, in_flight, others });
+        self.states.observe(&Observation { readings, changed, in_flight, others });
     }
 
-    /// Takes in new readings, in the pool's order. Returns the restarts that they show and that were not
+    /// Takes in new readings, as [`Self::observe`]. Returns the restarts that they show and that were not
     /// applied yet.
-    pub fn restarts_in(&mut self, readings: &[Reading]) -> ChangeList {
+    pub fn restarts_in(&mut self, readings: &[Reading], changed: ChangedReadings<'_>) -> ChangeList {
         let mut restarted = ChangeList::new();
-        for (endpoint, reading) in self.pool.as_slice().iter().zip(readings) {
+        let endpoints = self.pool.as_slice();
+        for (endpoint, reading) in
+            changed.of(readings).filter_map(|(place, reading)| Some((endpoints.get(place)?, reading)))
+        {
             let (endpoint, mark) = (endpoint.key(), reading.cached_since);
             if self.restarts.read(endpoint, mark, reading.updated.is_some())
                 && let Some(since) = mark

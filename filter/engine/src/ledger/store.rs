@@ -7,6 +7,7 @@ use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::load::Load;
 use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::state::ChangedReadings;
 
 use super::{ChangeList, Ledger};
 
@@ -27,8 +28,8 @@ pub trait LedgerStore {
     fn apply(&mut self, changes: ChangeList);
 
     /// Takes in new readings, in the pool's order: has plugins learn from them, and applies the restarts that
-    /// they show, unless another copy has done so.
-    fn observe(&mut self, readings: &[Reading]);
+    /// they show, unless another copy has done so. `changed` are those that differ from the last call's.
+    fn observe(&mut self, readings: &[Reading], changed: ChangedReadings<'_>);
 
     /// Follows a change of the pool or the policy, as [`Ledger::adopt`].
     fn adopt<'a>(
@@ -77,9 +78,9 @@ impl LedgerStore for LocalLedger {
         }
     }
 
-    fn observe(&mut self, readings: &[Reading]) {
-        self.ledger.observe(readings);
-        let restarts = self.ledger.restarts_in(readings);
+    fn observe(&mut self, readings: &[Reading], changed: ChangedReadings<'_>) {
+        self.ledger.observe(readings, changed);
+        let restarts = self.ledger.restarts_in(readings, changed);
         self.apply(restarts);
     }
 

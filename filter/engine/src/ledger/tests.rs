@@ -12,6 +12,7 @@ use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::ChangedReadings;
 use endpoint_picker::state::in_flight::sender_of_proxy;
 
 use super::{Change, ChangeKind, Ledger, LedgerStore, LocalLedger, changes_of};
@@ -152,7 +153,7 @@ fn a_restart_drops_the_states_of_its_endpoint_once() {
         cached_since: Some(Duration::from_secs(seconds)),
         ..Reading::default()
     };
-    store.observe(&[reading(100)]);
+    store.observe(&[reading(100)], ChangedReadings::All);
     let send = |store: &mut LocalLedger| {
         store.transact(|ledger| {
             let mut decision = decide(&pipeline, ledger);
@@ -162,9 +163,9 @@ fn a_restart_drops_the_states_of_its_endpoint_once() {
     };
     assert_eq!(send(&mut store), 0);
     assert!(send(&mut store) > 0);
-    store.observe(&[reading(200)]);
+    store.observe(&[reading(200)], ChangedReadings::All);
     assert_eq!(send(&mut store), 0, "its caches are empty");
-    store.observe(&[reading(200)]);
+    store.observe(&[reading(200)], ChangedReadings::All);
     assert!(send(&mut store) > 0, "the same restart");
     assert_eq!(store.read(Ledger::routed), 4);
 }
@@ -175,10 +176,10 @@ fn a_restart_that_another_sender_reported_is_not_reported_again() {
     let restarted = |seconds| change(1, ChangeKind::Restarted { since: Duration::from_secs(seconds) });
     let reading =
         |seconds| Reading { cached_since: Some(Duration::from_secs(seconds)), ..Reading::default() };
-    assert_eq!(ledger.restarts_in(&[reading(100)])[..], []);
+    assert_eq!(ledger.restarts_in(&[reading(100)], ChangedReadings::All)[..], []);
     ledger.apply(7, &restarted(200));
-    assert_eq!(ledger.restarts_in(&[reading(200)])[..], []);
-    let mut found = ledger.restarts_in(&[reading(300)]);
+    assert_eq!(ledger.restarts_in(&[reading(200)], ChangedReadings::All)[..], []);
+    let mut found = ledger.restarts_in(&[reading(300)], ChangedReadings::All);
     assert_eq!(found[..], [restarted(300)]);
     ledger.apply(7, &restarted(300));
     ledger.keep_unapplied_restarts(&mut found);

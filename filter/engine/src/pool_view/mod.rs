@@ -1,5 +1,6 @@
 //! The pool as the newest good snapshot describes it, compiled.
 
+mod received;
 pub mod snapshot;
 
 use core::fmt;
@@ -17,8 +18,10 @@ use endpoint_picker::policy::{Policy, RECORDED_PROMPT_BYTES};
 use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::body::Options;
-use endpoint_picker::state::PluginStates;
-use endpoint_picker_wire::{self as wire, v1};
+use endpoint_picker::state::{ChangedReadings, PluginStates};
+use endpoint_picker_wire::{self as wire, DecodeError, v1};
+
+use self::received::ReceivedReadings;
 
 const fn assert_send_and_sync<T: Send + Sync>() {}
 const _: () = assert_send_and_sync::<PoolView>();
@@ -27,7 +30,7 @@ const _: () = assert_send_and_sync::<PoolView>();
 #[derive(Clone, Debug, Default)]
 pub struct PoolView {
     topology: Arc<Topology>,
-    readings: Vec<Reading>,
+    received: ReceivedReadings,
     precomputed: PrecomputedScores,
     arrived: Duration,
     versions: Option<Versions>,
@@ -130,12 +133,35 @@ fn compile(mut message: v1::Topology) -> Result<(Endpoints, Pipeline, v1::Policy
 impl PoolView {
     /// The view of a snapshot, which arrived at this time.
     pub fn new(topology: Arc<Topology>, snapshot: v1::Snapshot, arrived: Duration) -> Self {
+        let versions = Versions { topology: snapshot.topology_version, readings: snapshot.readings_version };
         let readings = snapshot.readings.into_iter();
-        let readings: Vec<Reading> =
-            readings.map(|reading| wire::reading_into_core(reading, arrived)).collect();
+        let readings = readings.map(|reading| wire::reading_into_core(reading, arrived)).collect();
+        Self::of(topology, ReceivedReadings::unencoded(readings), versions, arrived)
+    }
+
+    /// The view of a snapshot of this topology, which arrived at this time. Of its readings, those that
+    /// `older` does not have are decoded.
+    fn after(
+        older: &Arc<Self>,
+        topology: Arc<Topology>,
+        snapshot: v1::EncodedSnapshot,
+        arrived: Duration,
+    ) -> Result<Self, DecodeError> {
+        let versions = Versions { topology: snapshot.topology_version, readings: snapshot.readings_version };
+        let older = Some(older).filter(|older| Arc::ptr_eq(&older.topology, &topology));
+        let received = ReceivedReadings::decode(snapshot.readings, older, arrived)?;
+        Ok(Self::of(topology, received, versions, arrived))
+    }
+
+    fn of(
+        topology: Arc<Topology>,
+        received: ReceivedReadings,
+        versions: Versions,
+        arrived: Duration,
+    ) -> Self {
         let view = DecisionInput {
             pool: &topology.pool,
-            readings: &readings,
+            readings: &received.readings,
             readings_arrived: arrived,
             in_flight: &[],
             deferred: &[],
@@ -146,12 +172,9 @@ impl PoolView {
         Self {
             precomputed: Pipeline::precompute(&view, topology.pipelines()),
             topology,
-            readings,
+            received,
             arrived,
-            versions: Some(Versions {
-                topology: snapshot.topology_version,
-                readings: snapshot.readings_version,
-            }),
+            versions: Some(versions),
         }
     }
 
@@ -177,7 +200,12 @@ impl PoolView {
 
     /// Readings of the endpoints, in the pool's order.
     pub fn readings(&self) -> &[Reading] {
-        &self.readings
+        &self.received.readings
+    }
+
+    /// The readings that differ from the last view's; [`ChangedReadings::All`] if `older` is not that view.
+    pub fn changed_since(&self, older: &Arc<Self>) -> ChangedReadings<'_> {
+        self.received.changed_since(older)
     }
 
     /// Scores that depend on the readings only.
@@ -186,10 +214,14 @@ impl PoolView {
     }
 
     /// Whether topology and cache marks equal those of `older`, so that no endpoint has restarted.
-    pub fn has_marks_of(&self, older: &Self) -> bool {
+    pub fn has_marks_of(&self, older: &Arc<Self>) -> bool {
         let mark = |reading: &Reading| (reading.cached_since, reading.updated.is_some());
+        let has_same = |(place, reading): (usize, &Reading)| {
+            older.readings().get(place).map(mark) == Some(mark(reading))
+        };
         Arc::ptr_eq(&self.topology, &older.topology)
-            && self.readings.iter().map(mark).eq(older.readings.iter().map(mark))
+            && self.readings().len() == older.readings().len()
+            && self.changed_since(older).of(self.readings()).all(has_same)
     }
 
     /// The time at which the snapshot arrived.

@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use endpoint_picker_wire::{self as wire, SnapshotError, v1};
+use endpoint_picker_wire::{self as wire, Bytes, SnapshotError, v1};
 
 use crate::pool_view::{PoolView, Topology, TopologyRefusal};
 use crate::proxy::{ProxyError, Result};
@@ -40,36 +40,40 @@ impl core::error::Error for ReadError {
     }
 }
 
-/// Reads an encoded snapshot that arrived at this time. `topology` returns the newest encoded snapshot that
-/// has a topology; it is called if the view has another topology.
+/// Reads an encoded snapshot that arrived at this time. Readings that the view has are not decoded again.
+/// `topology` returns the newest encoded snapshot that has a topology; it is called if the view has another
+/// topology.
 ///
 /// Returns `None` if that topology has another version: the worker that publishes is between two writes, and
 /// the next read finds both.
 pub fn read(
-    view: &PoolView,
-    bytes: &[u8],
+    view: &Arc<PoolView>,
+    bytes: Bytes,
     arrived: Duration,
     topology: impl FnOnce() -> Result<Vec<u8>>,
 ) -> core::result::Result<Option<PoolView>, ReadError> {
-    let readings = wire::decode(bytes).map_err(ReadError::Malformed)?;
-    follow(view, readings, arrived, topology)
+    let snapshot = wire::decode_partly(bytes).map_err(ReadError::Malformed)?;
+    follow(view, snapshot, arrived, topology)
 }
 
-/// The same for a decoded snapshot, whose endpoints and policy are not used.
-pub fn follow(
-    view: &PoolView,
-    readings: v1::Snapshot,
+/// The same for a snapshot that is decoded but for its readings, and whose endpoints and policy are not used.
+pub(crate) fn follow(
+    view: &Arc<PoolView>,
+    snapshot: v1::EncodedSnapshot,
     arrived: Duration,
     topology: impl FnOnce() -> Result<Vec<u8>>,
 ) -> core::result::Result<Option<PoolView>, ReadError> {
-    let version = readings.topology_version;
+    let version = snapshot.topology_version;
+    let newer = |topology| {
+        let newer = PoolView::after(view, topology, snapshot, arrived);
+        newer.map(Some).map_err(|error| ReadError::Malformed(SnapshotError::Malformed(error)))
+    };
     if view.versions().is_some_and(|versions| versions.topology == version) {
-        return Ok(Some(PoolView::new(Arc::clone(view.topology()), readings, arrived)));
+        return newer(Arc::clone(view.topology()));
     }
     let carrier = wire::decode(&topology().map_err(ReadError::Proxy)?).map_err(ReadError::Malformed)?;
     let Some(topology) = carrier.topology.filter(|_| carrier.topology_version == version) else {
         return Ok(None);
     };
-    let topology = Arc::new(Topology::compile(topology).map_err(ReadError::Refused)?);
-    Ok(Some(PoolView::new(topology, readings, arrived)))
+    newer(Arc::new(Topology::compile(topology).map_err(ReadError::Refused)?))
 }

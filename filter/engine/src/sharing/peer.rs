@@ -7,6 +7,7 @@ use std::sync::Arc;
 use endpoint_picker::pipeline::Pipeline;
 use endpoint_picker::pool::Endpoints;
 use endpoint_picker::pool::reading::Reading;
+use endpoint_picker::state::ChangedReadings;
 #[cfg(feature = "testing")]
 use endpoint_picker::state::PluginState;
 
@@ -179,9 +180,9 @@ impl LedgerStore for LocalPeer {
         Self::apply(self, changes);
     }
 
-    fn observe(&mut self, readings: &[Reading]) {
-        self.ledger.observe(readings);
-        let restarts = self.ledger.restarts_in(readings);
+    fn observe(&mut self, readings: &[Reading], changed: ChangedReadings<'_>) {
+        self.ledger.observe(readings, changed);
+        let restarts = self.ledger.restarts_in(readings, changed);
         self.apply(restarts);
     }
 

@@ -144,7 +144,7 @@ impl<L: LedgerStore> OwnStore for PoolCopy<L> {
             let pool = Arc::clone(self.view.pool());
             self.ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
         }
-        self.ledger.observe(self.view.readings());
+        self.ledger.observe(self.view.readings(), self.view.changed_since(&older));
         older
     }
 }

@@ -2,11 +2,12 @@
 
 use core::cell::RefCell;
 use core::time::Duration;
+use std::sync::Arc;
 
 use endpoint_picker_engine::agent::{
     AgentRequest, AgentResponse, CallError, PollError, PollOutcome, PollTimes, SnapshotClient,
 };
-use endpoint_picker_engine::pool_view::{TopologyRefusal, Versions};
+use endpoint_picker_engine::pool_view::{PoolView, TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::ProxyError;
 use endpoint_picker_wire::{FORMAT, Message, OTHER_FORMAT_STATUS, v1};
 
@@ -53,13 +54,12 @@ impl Poller {
     ) -> PollOutcome {
         let answer = status.map(|status| AgentResponse { status, body });
         let answer = answer.ok_or_else(|| CallError::NoResponse("reset".to_owned()));
-        self.client.finish(answer, have, now, |snapshot| {
+        self.client.finish(answer, &view_of(have), now, |snapshot| {
             if self.refuses {
                 return Err(ProxyError { call: "set_shared_data", status: "InternalFailure".to_owned() });
             }
-            let published =
-                (snapshot.bytes.to_vec(), snapshot.readings.readings_version, snapshot.has_topology);
-            self.published.borrow_mut().push(published);
+            let version = snapshot.view.versions().expect("it is a snapshot's").readings;
+            self.published.borrow_mut().push((snapshot.bytes.to_vec(), version, snapshot.has_topology));
             Ok(())
         })
     }
@@ -69,6 +69,14 @@ impl Poller {
         self.poll(have, now).expect("a poll");
         self.finish(Some(200), snapshot.encode_to_vec(), have, now)
     }
+}
+
+/// A view of these versions.
+fn view_of(versions: Option<Versions>) -> Arc<PoolView> {
+    let Some(Versions { topology, readings }) = versions else { return Arc::default() };
+    let snapshot =
+        v1::Snapshot { topology_version: topology, readings_version: readings, ..v1::Snapshot::default() };
+    Arc::new(PoolView::new(Arc::default(), snapshot, START))
 }
 
 fn ms(milliseconds: u64) -> Duration {

@@ -3,39 +3,73 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use endpoint_picker::state::ChangedReadings;
 use endpoint_picker_engine::exchange::Flow;
 use endpoint_picker_engine::pool_view::snapshot::{self, ReadError};
 use endpoint_picker_engine::pool_view::{PoolView, Topology, TopologyRefusal, Versions};
 use endpoint_picker_engine::proxy::{ProxyError, Result};
 use endpoint_picker_engine::worker_pool::store::PoolStore;
-use endpoint_picker_wire::{Message, v1};
+use endpoint_picker_wire::{Bytes, Message, v1};
 
 use crate::fixture::{Fixture, START, TEXT, address, fewest_waiting, snapshot, topology};
 
 const BODY: &str = r#"{"model": "m", "prompt": "hi"}"#;
 
 /// Reads a snapshot for a view. The newest topology is of version 1 and has two endpoints.
-fn read(view: &PoolView, snapshot: &v1::Snapshot) -> core::result::Result<Option<PoolView>, ReadError> {
+fn read(view: &Arc<PoolView>, snapshot: &v1::Snapshot) -> core::result::Result<Option<PoolView>, ReadError> {
     let topology = Some(topology(&[1, 2], fewest_waiting()));
     let carrier = v1::Snapshot { topology, ..crate::fixture::snapshot(&[]) };
-    snapshot::read(view, &snapshot.encode_to_vec(), START, || Ok(carrier.encode_to_vec()))
+    snapshot::read(view, snapshot.encode_to_vec().into(), START, || Ok(carrier.encode_to_vec()))
 }
 
 #[test]
 fn a_snapshot_gives_a_view() {
-    let view = read(&PoolView::default(), &snapshot(&[0, 1])).unwrap().unwrap();
+    let view = read(&Arc::default(), &snapshot(&[0, 1])).unwrap().unwrap();
     assert_eq!(view.versions(), Some(Versions { topology: 1, readings: 1 }));
     assert_eq!((view.pool().as_slice().len(), view.readings().len(), view.arrived()), (2, 2, START));
 }
 
 #[test]
 fn newer_readings_keep_the_compiled_topology() {
-    let first = read(&PoolView::default(), &snapshot(&[0, 1])).unwrap().unwrap();
+    let first = Arc::new(read(&Arc::default(), &snapshot(&[0, 1])).unwrap().unwrap());
     let newer = v1::Snapshot { readings_version: 2, ..snapshot(&[5, 0]) };
     let topology = || -> Result<Vec<u8>> { panic!("the topology is known") };
-    let next = snapshot::read(&first, &newer.encode_to_vec(), START, topology).unwrap().unwrap();
+    let next = snapshot::read(&first, newer.encode_to_vec().into(), START, topology).unwrap().unwrap();
     assert!(Arc::ptr_eq(first.topology(), next.topology()));
     assert_eq!(next.readings()[0].waiting, Some(5));
+}
+
+#[test]
+fn of_newer_readings_those_that_differ_are_changed() {
+    let topology = Arc::new(Topology::compile(topology(&[1, 2, 3], fewest_waiting())).unwrap());
+    let message = |readings: [(u64, u64); 3]| {
+        let reading = |(age_ms, waiting)| v1::Reading {
+            age_ms: Some(age_ms),
+            waiting: Some(waiting),
+            ..v1::Reading::default()
+        };
+        v1::Snapshot { readings: readings.map(reading).into(), ..snapshot(&[]) }
+    };
+    let next = |view: &Arc<PoolView>, readings, at_ms| {
+        let (bytes, arrived) = (message(readings).encode_to_vec(), START + Duration::from_millis(at_ms));
+        let view = snapshot::read(view, bytes.into(), arrived, || panic!("the topology is known")).unwrap();
+        Arc::new(view.unwrap())
+    };
+    let first = Arc::new(PoolView::new(topology, message([(0, 5), (0, 6), (0, 7)]), START));
+    let second = next(&first, [(40, 5), (40, 6), (40, 7)], 40);
+    assert_eq!(
+        second.changed_since(&first),
+        ChangedReadings::At(&[0, 1, 2]),
+        "the first did not arrive as bytes"
+    );
+    // The second reading is newer with the same values, and the third has others.
+    let third = next(&second, [(90, 5), (10, 6), (20, 9)], 91);
+    assert_eq!(third.changed_since(&second), ChangedReadings::At(&[1, 2]));
+    assert_eq!(third.changed_since(&first), ChangedReadings::All);
+    let values = third.readings().iter().map(|reading| (reading.waiting.unwrap(), reading.updated.unwrap()));
+    let expected =
+        [(5, 0), (6, 81), (9, 71)].map(|(waiting, ms)| (waiting, START + Duration::from_millis(ms)));
+    assert!(values.eq(expected), "{:?}", third.readings());
 }
 
 #[test]
@@ -43,7 +77,7 @@ fn a_view_has_the_marks_of_an_older_one_until_a_server_restarts() {
     let view = |marks: [Option<u64>; 2], topology: &Arc<Topology>| {
         let reading = |cached_since_ms| v1::Reading { cached_since_ms, ..v1::Reading::default() };
         let snapshot = v1::Snapshot { readings: marks.map(reading).into(), ..snapshot(&[]) };
-        PoolView::new(Arc::clone(topology), snapshot, START)
+        Arc::new(PoolView::new(Arc::clone(topology), snapshot, START))
     };
     let compiled = || Arc::new(Topology::compile(topology(&[1, 2], fewest_waiting())).unwrap());
     let topology = compiled();
@@ -56,25 +90,25 @@ fn a_view_has_the_marks_of_an_older_one_until_a_server_restarts() {
 #[test]
 fn between_two_writes_of_the_worker_that_publishes_there_is_no_view() {
     let newer = v1::Snapshot { topology_version: 2, ..snapshot(&[0]) };
-    assert!(read(&PoolView::default(), &newer).unwrap().is_none());
+    assert!(read(&Arc::default(), &newer).unwrap().is_none());
     let bytes = newer.encode_to_vec();
-    let without = snapshot::read(&PoolView::default(), &bytes, START, || Ok(bytes.clone()));
+    let without = snapshot::read(&Arc::default(), bytes.clone().into(), START, || Ok(bytes));
     assert!(without.unwrap().is_none());
 }
 
 #[test]
 fn a_snapshot_that_cannot_be_used_is_an_error_with_its_reason() {
-    let view = PoolView::default();
-    let bytes = snapshot(&[0]).encode_to_vec();
-    let malformed = snapshot::read(&view, b"x", START, || Ok(vec![])).unwrap_err();
+    let view = Arc::default();
+    let bytes = Bytes::from(snapshot(&[0]).encode_to_vec());
+    let malformed = snapshot::read(&view, Bytes::from_static(b"x"), START, || Ok(vec![])).unwrap_err();
     assert!(matches!(malformed, ReadError::Malformed(_)), "{malformed}");
-    let empty = snapshot::read(&view, &bytes, START, || Ok(vec![])).unwrap_err();
+    let empty = snapshot::read(&view, bytes.clone(), START, || Ok(vec![])).unwrap_err();
     assert!(matches!(empty, ReadError::Malformed(_)), "{empty}");
     let twice = v1::Snapshot { topology: Some(topology(&[1, 1], fewest_waiting())), ..snapshot(&[]) };
-    let refused = snapshot::read(&view, &bytes, START, || Ok(twice.encode_to_vec())).unwrap_err();
+    let refused = snapshot::read(&view, bytes.clone(), START, || Ok(twice.encode_to_vec())).unwrap_err();
     assert!(matches!(refused, ReadError::Refused(TopologyRefusal::Endpoints(_))), "{refused}");
     let refusal = ProxyError { call: "get_shared_data", status: "InternalFailure".to_owned() };
-    let failed = snapshot::read(&view, &bytes, START, || Err(refusal)).unwrap_err();
+    let failed = snapshot::read(&view, bytes, START, || Err(refusal)).unwrap_err();
     assert_eq!(failed.to_string(), "the proxy refused get_shared_data: InternalFailure");
     for error in [malformed, empty, refused, failed] {
         assert!(

@@ -18,6 +18,7 @@ use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::request::subset::Subset;
 use endpoint_picker::rng::SplitMix64;
+use endpoint_picker::state::ChangedReadings;
 use endpoint_picker::state::latency::{CompleteResponse, Expectation};
 use endpoint_picker_engine::ledger::{Change, ChangeList, LedgerStore, LocalLedger, changes_of};
 use serde_json::{Value, json};
@@ -30,6 +31,8 @@ pub(crate) struct Fixture {
     pipeline: Pipeline,
     ledger: LocalLedger,
     readings: Vec<Reading>,
+    /// The readings that the ledger has observed last.
+    observed: Vec<Reading>,
     avoided: Vec<bool>,
     now: Duration,
     readings_arrived: Duration,
@@ -64,6 +67,7 @@ impl Fixture {
             pipeline,
             ledger,
             readings: vec![Reading { ready: true, ..Reading::default() }; endpoints],
+            observed: vec![],
             avoided: vec![false; endpoints],
             now,
             readings_arrived: now,
@@ -125,8 +129,18 @@ impl Fixture {
         let ended = ended.filter_map(|(endpoint, load)| Change::ended(endpoints[endpoint].key(), load));
         let changes: Vec<Change> = changes.into_iter().map(Change::State).chain(ended).collect();
         self.ledger.apply(changes.clone().into());
-        self.ledger.observe(&self.readings);
+        self.observe();
         changes
+    }
+
+    /// Takes in the readings, of which others than those observed last are changed.
+    fn observe(&mut self) {
+        let places: Vec<usize> =
+            (0..self.readings.len()).filter(|&at| self.observed.get(at) != self.readings.get(at)).collect();
+        let is_as_long = self.observed.len() == self.readings.len();
+        let changed = if is_as_long { ChangedReadings::At(&places) } else { ChangedReadings::All };
+        self.ledger.observe(&self.readings, changed);
+        self.observed.clone_from(&self.readings);
     }
 
     fn pool(&self) -> &Endpoints {
@@ -142,7 +156,7 @@ impl Fixture {
         let loads = other.pool().as_slice().iter().zip(other.ledger.ledger().loads());
         self.ledger.set_loads(loads.map(|(endpoint, &load)| (endpoint.key(), load)));
         self.avoided = order.iter().map(|&endpoint| other.avoided[endpoint]).collect();
-        self.ledger.observe(&self.readings);
+        self.observe();
     }
 
     pub(crate) fn situation(&self) -> Situation<'_> {

@@ -8,7 +8,6 @@ use endpoint_picker_engine::agent::{NewSnapshot, PollError, TopologyLog};
 use endpoint_picker_engine::link::LinkedPool;
 use endpoint_picker_engine::metrics::{SharingCounts, Totals};
 use endpoint_picker_engine::pool_view::PoolView;
-use endpoint_picker_engine::pool_view::snapshot;
 use endpoint_picker_engine::prefix_caches::{CachesUpdate, ServedModels};
 use endpoint_picker_engine::proxy::Result;
 use endpoint_picker_engine::record::RecordOutbox;
@@ -84,17 +83,10 @@ impl LinkedPool for UpdatedPool {
 
     fn publish(&mut self, newer: NewSnapshot<'_>, now: Duration) -> Result<()> {
         let Self { store, adoption, topology_log } = self;
-        let view = store.view();
-        match snapshot::follow(&view, newer.readings, now, || Ok(newer.bytes.to_vec())) {
-            Ok(Some(newer)) => {
-                if !Arc::ptr_eq(view.topology(), newer.topology()) {
-                    topology_log.log(&newer, now);
-                }
-                adoption.take(store.pool(), newer, now);
-            }
-            Ok(None) => {}
-            Err(error) => log::error!("a snapshot that was checked cannot be used: {error}"),
+        if !Arc::ptr_eq(store.view().topology(), newer.view.topology()) {
+            topology_log.log(&newer.view, now);
         }
+        adoption.take(store.pool(), newer.view, now);
         Ok(())
     }
 

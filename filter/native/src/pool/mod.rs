@@ -179,7 +179,7 @@ impl SharedPool {
     /// older view.
     pub fn adopt(&self, newer: Arc<PoolView>) -> Arc<PoolView> {
         let known = self.view();
-        // Compares all endpoints, so it runs before the lock is taken.
+        // Compares all changed readings, so it runs before the lock is taken.
         let has_known_marks = newer.has_marks_of(&known);
         let mut ledger = self.ledger.lock();
         let older = self.view.get();
@@ -188,13 +188,13 @@ impl SharedPool {
             let pool = Arc::clone(newer.pool());
             ledger.adopt(pool, topology.pipelines(), topology.policy.avoid_failing);
         }
-        ledger.observe(newer.readings());
+        ledger.observe(newer.readings(), newer.changed_since(&older));
         // The search for restarts takes far longer than all other work under the lock, so it is left out
         // unless marks have changed or another thread has replaced the view.
         let restarts = if has_known_marks && Arc::ptr_eq(&known, &older) {
             ChangeList::new()
         } else {
-            ledger.restarts_in(newer.readings())
+            ledger.restarts_in(newer.readings(), newer.changed_since(&older))
         };
         apply(&mut ledger, NO_SENDER, &restarts);
         self.view.set(newer);

@@ -16,9 +16,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         "prefixes.proto",
     ];
     let descriptors = protox::compile(schemas, [wire.join("proto")])?;
-    // Changes are passed on without a copy.
+    // Changes are passed on, and readings compared, without a copy.
     prost_build::Config::new()
-        .bytes([".endpoint_picker.changes"])
+        .bytes([".endpoint_picker.changes", ".endpoint_picker.v1.EncodedSnapshot"])
         .out_dir(wire.join("src/gen"))
         .compile_fds(descriptors)?;
 

@@ -20,6 +20,21 @@ pub struct Snapshot {
     #[prost(message, repeated, tag = "6")]
     pub kv_usage_metrics: ::prost::alloc::vec::Vec<MetricUse>,
 }
+/// A Snapshot whose readings stay encoded, for a reader that decodes those alone that it does not have.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EncodedSnapshot {
+    #[prost(uint32, tag = "1")]
+    pub format: u32,
+    #[prost(fixed64, tag = "2")]
+    pub topology_version: u64,
+    #[prost(fixed64, tag = "3")]
+    pub readings_version: u64,
+    #[prost(message, optional, tag = "4")]
+    pub topology: ::core::option::Option<Topology>,
+    /// Each a Reading.
+    #[prost(bytes = "bytes", repeated, tag = "5")]
+    pub readings: ::prost::alloc::vec::Vec<::prost::bytes::Bytes>,
+}
 /// The number of endpoints that a metric is read from.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MetricUse {

@@ -10,7 +10,7 @@ use endpoint_picker::pool::reading::Reading;
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::SplitMix64;
-use endpoint_picker::state::StateChange;
+use endpoint_picker::state::{ChangedReadings, StateChange};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, changes_of};
 use endpoint_picker_workers::{Replica, SharedData, next_worker_number, words};
 
@@ -341,15 +341,15 @@ fn a_restart_is_reported_by_the_first_worker_that_reads_it() {
     };
     let entries = || memory.log().len();
     for replica in [&mut one, &mut other] {
-        replica.observe(&[reading(100), reading(100)]);
+        replica.observe(&[reading(100), reading(100)], ChangedReadings::All);
     }
     assert_eq!(entries(), 0, "the first marks are not restarts");
-    one.observe(&[reading(200), reading(100)]);
+    one.observe(&[reading(200), reading(100)], ChangedReadings::All);
     let reported = entries();
     assert_eq!(reported, 3);
-    other.observe(&[reading(200), reading(100)]);
+    other.observe(&[reading(200), reading(100)], ChangedReadings::All);
     assert_eq!(entries(), reported);
-    other.observe(&[reading(200), reading(200)]);
+    other.observe(&[reading(200), reading(200)], ChangedReadings::All);
     assert_eq!(entries(), 2 * reported);
 }
 

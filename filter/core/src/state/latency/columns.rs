@@ -15,6 +15,10 @@ const MAX_REQUESTS: f64 = 1e4;
 /// next reading, so that a cache counts as full before it is.
 const KV_FROM: f64 = 0.95;
 
+/// Maximum time between the origin of rows and a reading, 52 days: whole nanoseconds are exact, also the
+/// difference of two times on both sides of the origin.
+const MAX_FROM_ORIGIN: Duration = Duration::from_nanos(1 << 52);
+
 /// The part of an endpoint's cost that no request changes. A value that is not known is the number with which
 /// the cost is the same as without the value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +29,7 @@ pub(crate) struct CostRow {
     pub(crate) since: f64,
     /// Requests that wait at the server by its reading and are not known here.
     pub(crate) waiting: f64,
-    /// The time of the reading. Times are milliseconds after an origin of all rows.
+    /// The time of the reading. Times are nanoseconds after an origin of all rows.
     pub(crate) taken: f64,
     /// Share of the KV cache in use above the share from which requests wait for memory.
     pub(crate) above: f64,
@@ -55,7 +59,7 @@ impl CostRow {
             since: if then.is_some() { 1.0 } else { 0.0 },
             waiting,
             // Without a time the reading counts as new.
-            taken: reading.updated.map_or(f64::INFINITY, |taken| row_context.milliseconds(taken)),
+            taken: reading.updated.map_or(f64::INFINITY, |taken| row_context.nanoseconds(taken)),
             above: reading.kv_usage.map_or(f64::NEG_INFINITY, |usage| usage - KV_FROM),
             memory: reading.kv_tokens().map_or(f64::INFINITY, |tokens| tokens as f64),
             context,
@@ -76,30 +80,32 @@ impl StatePart {
     fn of(state: &EndpointState, row_context: &RowContext) -> Self {
         Self {
             context: state.at_reading().map_or(0.0, |then| state.context() as f64 - then.context),
-            reads_since: row_context.milliseconds(state.reads_since()),
+            reads_since: row_context.nanoseconds(state.reads_since()),
             speed: if row_context.is_one_of_several { 1.0 } else { state.speed() },
         }
     }
 }
 
 /// The values that all rows have in common.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RowContext {
-    /// The time from which rows count.
-    pub(super) origin: Duration,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RowContext {
+    /// The time from which rows count. It stays, so that rows stay whose readings do.
+    origin: Duration,
     /// Whether other proxies send requests to the endpoints.
-    pub(super) is_one_of_several: bool,
+    is_one_of_several: bool,
 }
 
 impl RowContext {
-    fn milliseconds(&self, at: Duration) -> f64 {
-        let after = milliseconds(at.saturating_sub(self.origin));
-        if after > 0.0 { after } else { -milliseconds(self.origin.saturating_sub(at)) }
+    /// The context of rows whose newest reading is of this time, if it has one.
+    fn next(self, newest: Option<Duration>, is_one_of_several: bool) -> Self {
+        let far = newest.filter(|newest| newest.abs_diff(self.origin) > MAX_FROM_ORIGIN);
+        Self { origin: far.unwrap_or(self.origin), is_one_of_several }
     }
-}
 
-fn milliseconds(time: Duration) -> f64 {
-    time.as_secs() as f64 * 1e3 + f64::from(time.subsec_nanos()) * 1e-6
+    fn nanoseconds(&self, at: Duration) -> f64 {
+        let seconds = at.as_secs().wrapping_sub(self.origin.as_secs()).cast_signed();
+        seconds as f64 * 1e9 + (f64::from(at.subsec_nanos()) - f64::from(self.origin.subsec_nanos()))
+    }
 }
 
 /// The rows of all endpoints by their newest readings, a column for each field of [`CostRow`].
@@ -159,11 +165,11 @@ impl CostColumns {
     }
 
     /// A time as rows have it.
-    pub(crate) fn milliseconds(&self, at: Duration) -> f64 {
-        self.context.milliseconds(at)
+    pub(crate) fn nanoseconds(&self, at: Duration) -> f64 {
+        self.context.nanoseconds(at)
     }
 
-    /// The row of an endpoint with this reading and state, as it is in the columns when they are rewritten.
+    /// The row of an endpoint with this reading and state, as it is in the columns when it is set.
     pub(super) fn row_of(&self, reading: &Reading, state: &EndpointState) -> CostRow {
         CostRow::of(reading, state, &self.context)
     }
@@ -191,21 +197,27 @@ impl CostColumns {
         })
     }
 
-    /// Takes in the newest readings, each with the state of its endpoint.
-    pub(super) fn rewrite<'a>(
+    /// Takes in the context of this many readings, the newest of which is of this time. Returns whether all
+    /// rows have to be [set](Self::set), and not only those of changed readings.
+    pub(super) fn begin(
         &mut self,
-        context: RowContext,
-        endpoints: impl Iterator<Item = (&'a Reading, &'a EndpointState)>,
-    ) {
+        endpoints: usize,
+        newest: Option<Duration>,
+        is_one_of_several: bool,
+    ) -> bool {
+        let context = self.context.next(newest, is_one_of_several);
+        let is_other = self.len() != endpoints || self.context != context;
         self.context = context;
-        let columns = &mut self.columns;
-        columns.all().into_iter().for_each(Vec::clear);
-        for (reading, state) in endpoints {
-            let CostRow { shown, since, waiting, taken, above, memory, context, reads_since, speed } =
-                CostRow::of(reading, state, &self.context);
-            let values = [shown, since, waiting, taken, above, memory, context, reads_since, speed];
-            columns.all().into_iter().zip(values).for_each(|(column, value)| column.push(value));
-        }
+        self.columns.all().into_iter().for_each(|column| column.resize(endpoints, 0.0));
+        is_other
+    }
+
+    /// Takes in the newest reading of an endpoint that has a row, with its state.
+    pub(super) fn set(&mut self, endpoint: usize, reading: &Reading, state: &EndpointState) {
+        let row = CostRow::of(reading, state, &self.context);
+        let CostRow { shown, since, waiting, taken, above, memory, context, reads_since, speed } = row;
+        let values = [shown, since, waiting, taken, above, memory, context, reads_since, speed];
+        self.columns.all().into_iter().zip(values).for_each(|(column, value)| column[endpoint] = value);
     }
 
     /// Takes in the state of an endpoint after a change.

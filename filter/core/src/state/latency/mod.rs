@@ -23,13 +23,13 @@ use core::time::Duration;
 use self::adapters::Adapters;
 use self::calibration::Outcome;
 use self::change::{LatencyChange, PredictedEnd};
-use self::columns::RowContext;
 use self::endpoint::NOTHING;
 use self::places::EndpointPlaces;
 use self::slopes::Regression;
 use self::speed::MeanSpeed;
-use super::{Observation, PluginState};
-use crate::pool::reading::Reading;
+use super::{ChangedReadings, Observation, PluginState};
+use crate::pool::load::Load;
+use crate::pool::reading::{Reading, SAME_READING};
 
 /// Time over which arrivals are averaged.
 const ARRIVALS_OVER: Duration = Duration::from_secs(10);
@@ -59,10 +59,6 @@ const ELSEWHERE_WEIGHT: f64 = 0.05;
 /// alike have 2.
 const ELSEWHERE: (f64, f64) = (1.3, 16.0);
 
-/// A reading that is taken less than this after the last one is the same, with its age rounded otherwise.
-/// Readings are taken every 50 ms or less often.
-const SAME_READING: Duration = Duration::from_millis(25);
-
 /// The state of an `expected-latency-scorer`: what requests of this proxy are doing at the endpoints, and
 /// what was learnt from responses and readings.
 #[derive(Debug)]
@@ -85,6 +81,8 @@ pub struct LatencyState {
     arrivals: Arrivals,
     calibration: Calibration,
     columns: CostColumns,
+    /// Requests at each server by its newest reading; `None`: never scraped.
+    at_servers: Vec<Option<u64>>,
 }
 
 /// Arrivals per second, an exponential mean.
@@ -122,6 +120,7 @@ impl LatencyState {
             arrivals: Arrivals::default(),
             calibration: Calibration::new(),
             columns: CostColumns::default(),
+            at_servers: Vec::new(),
         }
     }
 
@@ -259,8 +258,43 @@ impl LatencyState {
         self.arrivals.add(at);
     }
 
+    /// Takes in the newest reading of an endpoint, and what is in flight there. Returns whether it was taken
+    /// later than the last one.
+    fn read(&mut self, endpoint: usize, reading: &Reading, load: Load, others: Load) -> bool {
+        let Self { endpoints, places, adapters, at_servers, uncached, .. } = self;
+        if let Some(slot) = at_servers.get_mut(endpoint) {
+            let at_server = || reading.waiting.unwrap_or(0).saturating_add(reading.running.unwrap_or(0));
+            *slot = reading.updated.map(|_| at_server());
+        }
+        let (Some(taken), Some(state)) = (reading.updated, endpoints.get_mut(endpoint)) else { return false };
+        // The clock may have been set back: then any other time is new.
+        if state.at_reading.is_some_and(|last| taken.abs_diff(last.taken) < SAME_READING) {
+            return false;
+        }
+        let of_others = if *uncached > 0.0 { others.tokens as f64 / *uncached } else { 0.0 };
+        state.at_reading = Some(AtReading {
+            taken,
+            requests: load.requests as f64,
+            context: state.context as f64,
+            unanswered: state.unanswered as f64 + of_others,
+        });
+        places.read(&mut state.row, reading, taken);
+        state.runs(reading);
+        adapters.read(reading);
+        true
+    }
+
     /// Takes in the requests at the servers, those that this proxy knows of, and its own.
-    fn learn_elsewhere(&mut self, there: f64, known: f64, own: f64) {
+    fn learn_elsewhere(&mut self, in_flight: &[Load], others: &[Load]) {
+        let (mut there, mut known, mut own) = (0.0, 0.0, 0.0);
+        for (endpoint, at_server) in self.at_servers.iter().enumerate() {
+            let Some(at_server) = *at_server else { continue };
+            let load = in_flight.get(endpoint).copied().unwrap_or_default().requests;
+            let of_others = others.get(endpoint).copied().unwrap_or_default().requests;
+            there += load.max(at_server) as f64;
+            known += load as f64;
+            own += load.saturating_sub(of_others) as f64;
+        }
         for (mean, all, part) in [(&mut self.elsewhere, there, known), (&mut self.sharing, known, own)] {
             if part > 0.0 {
                 let ratio = (all / part).clamp(1.0, ELSEWHERE.1);
@@ -335,50 +369,29 @@ impl PluginState for LatencyState {
     }
 
     fn observe(&mut self, observation: &Observation<'_>) {
-        let (mut there, mut known, mut own, mut is_new) = (0.0, 0.0, 0.0, false);
-        let mut newest = Duration::ZERO;
-        for (index, reading) in observation.readings.iter().enumerate() {
-            let Some(taken) = reading.updated else { continue };
-            newest = newest.max(taken);
-            let load = observation.in_flight.get(index).copied().unwrap_or_default();
-            let others = observation.others.get(index).copied().unwrap_or_default();
-            let at_server = reading.waiting.unwrap_or(0).saturating_add(reading.running.unwrap_or(0));
-            there += load.requests.max(at_server) as f64;
-            known += load.requests as f64;
-            own += load.requests.saturating_sub(others.requests) as f64;
-            let of_others = if self.uncached > 0.0 { others.tokens as f64 / self.uncached } else { 0.0 };
-            let Some(state) = self.endpoint(index) else { continue };
-            // The clock may have been set back: then any other time is new.
-            let is_same = state.at_reading.is_some_and(|last| taken.abs_diff(last.taken) < SAME_READING);
-            if is_same {
-                continue;
-            }
-            is_new = true;
-            state.at_reading = Some(AtReading {
-                taken,
-                requests: load.requests as f64,
-                context: state.context as f64,
-                unanswered: state.unanswered as f64 + of_others,
-            });
-            let mut row = state.row;
-            self.places.read(&mut row, reading, taken);
-            if let Some(state) = self.endpoint(index) {
-                state.row = row;
-                state.runs(reading);
-            }
-            self.adapters.read(reading);
+        let Observation { readings, changed, in_flight, others } = *observation;
+        // Between a change of the pool and the next readings there are no rows.
+        let has_rows = self.columns.len() == readings.len();
+        let changed = if has_rows { changed } else { ChangedReadings::All };
+        if self.endpoints.len() < readings.len() {
+            self.endpoints.resize_with(readings.len(), EndpointState::default);
+        }
+        self.at_servers.resize(readings.len(), None);
+        let (mut newest, mut is_new) = (None, false);
+        for (endpoint, reading) in changed.of(readings) {
+            let [load, others] =
+                [in_flight, others].map(|all| all.get(endpoint).copied().unwrap_or_default());
+            is_new |= self.read(endpoint, reading, load, others);
+            newest = newest.max(reading.updated);
         }
         if is_new {
-            self.learn_elsewhere(there, known, own);
+            self.learn_elsewhere(in_flight, others);
         }
-        // Times near the origin have the smallest rounding errors.
-        let context = RowContext { origin: newest, is_one_of_several: self.is_one_of_several() };
-        let Self { columns, endpoints, .. } = self;
-        let readings = observation.readings.iter().enumerate();
-        columns.rewrite(
-            context,
-            readings.map(|(index, reading)| (reading, endpoints.get(index).unwrap_or(&NOTHING))),
-        );
+        let are_all_other = self.columns.begin(readings.len(), newest, self.is_one_of_several());
+        let changed = if are_all_other { ChangedReadings::All } else { changed };
+        for (endpoint, reading) in changed.of(readings) {
+            self.columns.set(endpoint, reading, self.endpoints.get(endpoint).unwrap_or(&NOTHING));
+        }
     }
 }
 

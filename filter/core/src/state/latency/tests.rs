@@ -48,7 +48,8 @@ fn send(state: &mut LatencyState, endpoint: usize, ms: u64, adapter: u64, is_alo
 
 fn observe(state: &mut LatencyState, readings: &[Reading], requests: &[u64], others: &[Load]) {
     let in_flight: Vec<Load> = requests.iter().map(|&requests| Load { requests, tokens: 0 }).collect();
-    state.observe(&Observation { readings, in_flight: &in_flight, others });
+    let changed = ChangedReadings::All;
+    state.observe(&Observation { readings, changed, in_flight: &in_flight, others });
 }
 
 fn reading(waiting: u64, running: u64, ms: u64) -> Reading {
@@ -320,6 +321,40 @@ fn a_reading_keeps_what_was_in_flight_when_it_arrived() {
     observe(&mut state, &[reading(0, 0, 55)], &[2], &[others]);
     let then = state.at(0).at_reading().unwrap();
     assert_near(&[then.requests, then.unanswered], &[2.0, 2.0 + 180.0 / 60.0]);
+}
+
+#[test]
+fn only_changed_readings_are_taken_in_unless_all_rows_differ() {
+    let mut state = LatencyState::new(PRIOR);
+    let mut take = |readings: &[Reading], changed, of_others| {
+        let in_flight = [Load { requests: 9, tokens: 0 }; 3];
+        let others = [Load { requests: of_others, tokens: 0 }; 3];
+        state.observe(&Observation { readings, changed, in_flight: &in_flight, others: &others });
+        [0, 1, 2].map(|endpoint| state.columns().row(endpoint).unwrap())
+    };
+    let readings = |ms| [reading(0, 5, ms), reading(0, 6, ms), reading(0, 7, ms)];
+    let first = take(&readings(0), ChangedReadings::At(&[]), 0);
+    assert!(first.iter().all(|row| row.since > 0.0), "none was known: {first:?}");
+    let second = take(&readings(50), ChangedReadings::At(&[1]), 0);
+    let age = second[1].taken - first[1].taken;
+    assert_eq!((second[0], second[2]), (first[0], first[2]));
+    assert_near(&[age], &[50e6]);
+    // Other proxies are seen, with which the speed of every server is unknown.
+    let last = (2..200).map(|n| take(&readings(50 * n), ChangedReadings::At(&[1]), 8)).last().unwrap();
+    assert!(last[0].taken > first[0].taken && last[0].taken < last[1].taken, "{last:?}");
+}
+
+#[test]
+fn ages_are_exact_to_the_nanosecond_however_long_the_proxy_runs() {
+    let mut state = LatencyState::new(PRIOR);
+    for days in [0, 40, 60, 100, 20_000, 3] {
+        let taken = at(0) + Duration::from_secs(days * 86_400) + Duration::from_nanos(123_456_789);
+        let reading = Reading { updated: Some(taken), ..Reading::default() };
+        observe(&mut state, &[reading], &[0], &[]);
+        let columns = state.columns();
+        let now = columns.nanoseconds(taken + Duration::from_nanos(987_654_321));
+        assert_near(&[now - columns.row(0).unwrap().taken], &[987_654_321.0]);
+    }
 }
 
 #[test]

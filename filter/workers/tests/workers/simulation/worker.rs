@@ -14,8 +14,8 @@ use endpoint_picker::pool::{Endpoint, Endpoints};
 use endpoint_picker::request::Request;
 use endpoint_picker::request::body::{Api, Body};
 use endpoint_picker::rng::{Rng, SplitMix64};
-use endpoint_picker::state::StateChange;
 use endpoint_picker::state::prefix::PrefixIndex;
+use endpoint_picker::state::{ChangedReadings, StateChange};
 use endpoint_picker_engine::ledger::{Change, ChangeKind, Ledger, LedgerStore, ResponseCounts, changes_of};
 use endpoint_picker_workers::{Lease, Replica, next_worker_number, words};
 
@@ -245,7 +245,7 @@ impl Worker<'_> {
                 self.restarts += 1;
                 let since = Duration::from_secs(100 * self.restarts);
                 let reading = Reading { updated: Some(now), cached_since: Some(since), ..Reading::default() };
-                self.replica.observe(&vec![reading; endpoint]);
+                self.replica.observe(&vec![reading; endpoint], ChangedReadings::All);
                 return;
             }
         };

@@ -54,7 +54,7 @@ impl<'a> Costs<'a> {
         let prefix = cycle.prefix();
         let formula = Formula {
             slopes: state.slopes(parameters.prior),
-            now: state.columns().milliseconds(cycle.now),
+            now: state.columns().nanoseconds(cycle.now),
             elsewhere: state.elsewhere(),
             uncached: state.uncached(),
             arrivals: 0.0,

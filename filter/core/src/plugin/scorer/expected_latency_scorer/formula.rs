@@ -22,11 +22,14 @@ const KV_SLOPE: f64 = 20.0;
 /// which can take the request soon.
 const MAX_KV_WAITS: f64 = 4.0;
 
-/// Milliseconds of age at which a reading corrects loads by half of what it shows. Proxies that do not
-/// share their loads would all send their requests to the server that was free when the reading was taken.
+/// Age in nanoseconds, 200 ms, at which a reading corrects loads by half of what it shows. Proxies that do
+/// not share their loads would all send their requests to the server that was free when it was taken.
 /// In 200 ms each server of a busy pool begins several requests, and readings of the default interval count
 /// nearly in full. Half and double of it: `docs/benchmarks/2026-11-28-servers-and-adapters.md`.
-const HALF_AGE: f64 = 200.0;
+const HALF_AGE: f64 = 2e8;
+
+/// Milliseconds of a nanosecond.
+const NANOSECOND: f64 = 1e-6;
 
 /// 2^52: a number of this size has no fraction.
 const NO_FRACTION: f64 = 4_503_599_627_370_496.0;
@@ -143,7 +146,7 @@ impl Formula {
     fn backlog(&self, row: &CostRow, tokens: f64) -> f64 {
         let tokens = tokens * self.elsewhere;
         let since = (self.now - row.reads_since).max(0.0);
-        let (read, most) = (since * self.slopes.per_token.recip() / row.speed, MAX_READ * tokens);
+        let (read, most) = (since * (NANOSECOND / self.slopes.per_token) / row.speed, MAX_READ * tokens);
         // Not by `min`, which takes four times the instructions because one side might not be a number.
         let read = if read < most { read } else { most };
         (tokens - read + row.waiting * self.uncached / self.fading(row)).min(MAX_TOKENS)

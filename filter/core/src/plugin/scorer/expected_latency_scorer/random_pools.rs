@@ -10,7 +10,7 @@ use crate::pool::reading::{Lora, Reading};
 use crate::rng::{Rng, SplitMix64};
 use crate::state::latency::{CompleteResponse, Expectation, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
-use crate::state::{Observation, PluginStates, StateChange};
+use crate::state::{ChangedReadings, Observation, PluginStates, StateChange};
 use crate::test;
 
 /// Random pools.
@@ -157,13 +157,18 @@ impl RandomHistory {
         Load { requests, tokens: requests * self.below(900) }
     }
 
-    /// New readings arrive.
+    /// New readings of all endpoints arrive, or of a part of them.
     fn observe(&mut self) {
-        self.fixture.readings = (0..self.endpoints).map(|_| self.reading()).collect();
+        let part = [0.1, 0.5, 1.0][self.rng.below(3)];
+        let places: Vec<usize> = (0..self.endpoints).filter(|_| self.chance(part)).collect();
+        for &place in &places {
+            self.fixture.readings[place] = self.reading();
+        }
+        let changed = if self.chance(0.1) { ChangedReadings::All } else { ChangedReadings::At(&places) };
         let others: Vec<Load> = (0..self.endpoints).map(|_| self.load()).collect();
         let Fixture { states, readings, in_flight, .. } = &mut self.fixture;
         let others = if self.is_shared { &others[..] } else { &[] };
-        states.observe(&Observation { readings, in_flight, others });
+        states.observe(&Observation { readings, changed, in_flight, others });
     }
 
     /// A request is sent, answered or over, here or at another proxy.

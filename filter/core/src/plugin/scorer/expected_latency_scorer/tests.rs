@@ -11,7 +11,7 @@ use crate::pool::load::Load;
 use crate::pool::reading::Reading;
 use crate::state::latency::{Expectation, Sent, adapter_key};
 use crate::state::prefix::PrefixMatch;
-use crate::state::{Observation, PluginStates};
+use crate::state::{ChangedReadings, Observation, PluginStates};
 #[cfg(all(target_family = "wasm", target_os = "unknown"))]
 use crate::test;
 
@@ -188,7 +188,7 @@ fn a_prompt_that_is_read_in_front_of_a_queue_for_a_place_delays_those_that_come(
 }
 
 pub(super) fn observe(state: &mut LatencyState, readings: &[Reading], in_flight: &[Load]) {
-    state.observe(&Observation { readings, in_flight, others: &[] });
+    state.observe(&Observation { readings, changed: ChangedReadings::All, in_flight, others: &[] });
 }
 
 #[test]
@@ -365,7 +365,8 @@ proptest! {
         fixture.request.prompt = Some(prompt_of(prompt));
         let mut state = state();
         let then: Vec<Load> = then.into_iter().map(|requests| Load { requests, tokens: requests }).collect();
-        state.observe(&Observation { readings: &readings, in_flight: &then, others: &then });
+        let changed = ChangedReadings::All;
+        state.observe(&Observation { readings: &readings, changed, in_flight: &then, others: &then });
         fixture.readings = readings;
         fixture.states = PluginStates::only(Box::new(state));
         let scores = fixture.scores(&ExpectedLatencyScorer::default());
