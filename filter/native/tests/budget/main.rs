@@ -1,5 +1,5 @@
-//! The budget of a request: what the module allocates, calls, locks and reads for it, exactly as `numbers.md`
-//! has it.
+//! The budget of a request, and of a poll: what the module allocates, calls, locks and reads for it, exactly
+//! as `numbers.md` has it.
 
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
@@ -9,6 +9,7 @@ mod cases;
 #[allow(dead_code, unused_imports, reason = "the tests of the module use the rest")]
 #[path = "../module/envoy/mod.rs"]
 mod envoy;
+mod polls;
 #[allow(dead_code, reason = "the tests of the module use the rest")]
 #[path = "../module/pool.rs"]
 mod pool;
@@ -20,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use endpoint_picker_native::counts;
 
 use self::cases::{BEFORE, CASES, CHUNKS, begin, body, end, named_body, pass_chunk, pool_of};
-use self::envoy::calls;
+use self::envoy::calls::{self, Side};
+use self::polls::{POLLS, Polls};
 use self::pool::Pool;
 
 /// The file that has the budget.
@@ -106,6 +108,18 @@ fn a_request_costs_exactly_its_budget() {
         });
         end(request);
         columns.push((column, of_chunk));
+    }
+    for (column, changed) in POLLS {
+        let mut polls = Polls::new(changed);
+        let of_poll = smallest(|| {
+            let response = polls.next_response();
+            take();
+            let side = Side::hook();
+            polls.take(response);
+            drop(side);
+            take()
+        });
+        columns.push((column, of_poll));
     }
     let named = cost_of(&pool_of(CASES[2]), &named_body());
     assert_eq!(named, columns[2].1, "a chat that names its session costs nothing else");

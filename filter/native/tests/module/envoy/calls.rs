@@ -10,13 +10,13 @@ thread_local! {
 }
 
 /// The side that runs until this is dropped.
-pub(super) struct Side {
+pub(crate) struct Side {
     was_in_module: bool,
 }
 
 impl Side {
     /// A hook of the module runs.
-    pub(super) fn hook() -> Self {
+    pub(crate) fn hook() -> Self {
         Self { was_in_module: IS_IN_MODULE.replace(true) }
     }
 
