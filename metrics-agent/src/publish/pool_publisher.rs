@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker::pool::reading::Reading;
+use metrics_agent_status::unseen_queue::{UnseenQueue, queue_scorers};
 use metrics_agent_support::runtime::Clock;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -173,6 +174,16 @@ impl PoolPublisher {
         let Some(members) = self.members.lock().clone() else { return HashMap::new() };
         let endpoints = members.topology.pool.as_slice().iter().zip(&*members.slots);
         endpoints.filter_map(|(endpoint, slot)| Some((endpoint.key(), slot.scrape_failure()?))).collect()
+    }
+
+    /// The queues of servers that have shown none, by the endpoints' keys.
+    pub fn unseen_queues(&self) -> HashMap<u64, UnseenQueue> {
+        let Some(members) = self.members.lock().clone() else { return HashMap::new() };
+        let scorers = queue_scorers(members.topology.policy.as_ref());
+        let endpoints = members.topology.pool.as_slice().iter().zip(&*members.slots);
+        endpoints
+            .filter_map(|(endpoint, slot)| Some((endpoint.key(), slot.unseen_queue(&scorers)?)))
+            .collect()
     }
 
     /// Counts the endpoints.

@@ -3,6 +3,7 @@
 
 mod data_sources;
 mod leases;
+mod queue;
 mod restart;
 mod scraper;
 pub mod slot;

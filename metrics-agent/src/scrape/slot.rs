@@ -5,8 +5,11 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use endpoint_picker::pool::reading::{GPU_UTILIZATION, Reading, ServedModel};
+use metrics_agent_status::unseen_queue::UnseenQueue;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+use super::queue::QueueWatch;
 
 /// The newest values of one endpoint. A slot stays when its pools change, while the endpoint stays.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ pub struct Slot {
     gpu_utilization: Mutex<Option<f64>>,
     models: Mutex<Option<Arc<[ServedModel]>>>,
     origin: Mutex<ReadingOrigin>,
+    queue: Mutex<QueueWatch>,
     scrape_failure: Mutex<Option<Arc<str>>>,
     /// When the first scrape began.
     tried_since: Mutex<Option<Duration>>,
@@ -61,6 +65,7 @@ impl Slot {
             gpu_utilization: Mutex::default(),
             models: Mutex::default(),
             origin: Mutex::default(),
+            queue: Mutex::default(),
             scrape_failure: Mutex::default(),
             tried_since: Mutex::default(),
             failing: AtomicBool::new(false),
@@ -114,6 +119,12 @@ impl Slot {
     /// Sets the origin of the reading.
     pub fn set_origin(&self, origin: ReadingOrigin) {
         *self.origin.lock() = origin;
+    }
+
+    /// The server's queue, if it has shown none in many readings with work; `scorers` are the pool's that
+    /// score by it.
+    pub fn unseen_queue(&self, scorers: &[String]) -> Option<UnseenQueue> {
+        self.queue.lock().unseen(scorers)
     }
 
     /// Why the last scrape failed, for display; `None` if it succeeded, or another agent scrapes.
@@ -180,6 +191,7 @@ impl Slot {
     pub fn set_values(&self, mut values: Reading, now: Duration) {
         // A reading from another agent has it too, and each agent scrapes the exporters by itself.
         values.attributes.retain(|(name, _)| name != GPU_UTILIZATION);
+        self.queue.lock().note(&values);
         let mut reading = self.reading.lock();
         *reading = Reading { ready: reading.ready, updated: Some(now), ..values };
     }

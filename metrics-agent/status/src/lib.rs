@@ -14,3 +14,4 @@ mod queue_table;
 pub mod queues;
 pub mod report;
 pub mod snapshot;
+pub mod unseen_queue;

@@ -12,6 +12,7 @@ use crate::counts;
 use crate::predictions::CachePredictions;
 use crate::queues::QueueReport;
 use crate::queues::status::QueueStatus;
+use crate::unseen_queue::UnseenQueue;
 
 /// Up to this age the EPP counts values as fresh in its gauges.
 pub const FRESH: Duration = Duration::from_secs(2);
@@ -163,6 +164,9 @@ pub struct EndpointStatus {
     pub waiting: Option<u64>,
     /// Requests that the server processes.
     pub running: Option<u64>,
+    /// Absent: a request has waited there, or the server has had little work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unseen_queue: Option<UnseenQueue>,
     /// Share of the KV cache in use, 0..=1.
     pub kv_usage: Option<f64>,
     /// The metric of `kv_usage`.

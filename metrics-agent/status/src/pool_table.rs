@@ -285,6 +285,7 @@ mod tests {
             kv_usage: None,
             engine: None,
             kv_usage_metric: None,
+            unseen_queue: None,
             lora: None,
             block_size: None,
             num_blocks: None,

@@ -66,6 +66,7 @@ fn of_endpoint(
         running: reading.running,
         kv_usage: reading.kv_usage,
         kv_usage_metric: None,
+        unseen_queue: None,
         lora: reading.lora.as_ref().map(of_adapters),
         block_size: reading.block_size,
         num_blocks: reading.num_blocks,

@@ -41,4 +41,5 @@ mod snapshots;
 mod store;
 mod strangers;
 mod tls_advice;
+mod unseen_queue;
 mod unwritable_output;

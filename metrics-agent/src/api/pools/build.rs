@@ -45,12 +45,13 @@ pub(in crate::api) fn of_pool(
     let keys = pool.as_slice().iter().map(Endpoint::key);
     let states = status.endpoints.iter().map(|endpoint| endpoint.state);
     let since = times.update(pool.name(), keys.clone().zip(states), now);
-    let failures = publisher.scrape_failures();
+    let (failures, mut queues) = (publisher.scrape_failures(), publisher.unseen_queues());
     let thresholds = Thresholds::of_policy(published.topology().policy.as_ref());
     for ((endpoint, key), since) in status.endpoints.iter_mut().zip(keys).zip(since) {
         endpoint.since_ms = Some(milliseconds(since));
         let failure = failures.get(&key).map(|failure| &**failure);
         endpoint.reason = reason(endpoint, failure, thresholds);
+        endpoint.unseen_queue = queues.remove(&key);
     }
     Some(status)
 }

@@ -186,6 +186,7 @@ mod tests {
             kv_usage: Some(0.123_456),
             engine: None,
             kv_usage_metric: None,
+            unseen_queue: None,
             lora: None,
             block_size: None,
             num_blocks: None,

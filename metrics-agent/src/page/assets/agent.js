@@ -46,6 +46,15 @@
  * @property {Record<string, number>} tokens by tier
  */
 
+/**
+ * A server that has shown no waiting request although it had work.
+ * @typedef {object} UnseenQueue
+ * @property {number} busy_readings readings with several requests running
+ * @property {number} most_running
+ * @property {boolean} is_reported whether it reports a number, which was always 0
+ * @property {string[]} scorers of the pool, which score by waiting requests alone
+ */
+
 /** @typedef {{p50: number, p95: number}} ResponseTimes of the last minute, in milliseconds */
 
 /**
@@ -59,6 +68,7 @@
  * @property {number | null} age_ms null: never scraped
  * @property {number | null} waiting
  * @property {number | null} running
+ * @property {UnseenQueue} [unseen_queue] absent: a request has waited there, or the server has had little work
  * @property {string} [engine] whose metrics are read
  * @property {number | null} kv_usage 0 to 1
  * @property {Lora | null} lora

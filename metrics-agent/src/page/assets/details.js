@@ -4,7 +4,7 @@ import { panel } from "/page/charts.js";
 import { formatAdapters, formatReason, STATE_NAMES } from "/page/columns.js";
 import { formatAge, formatCount, formatRate, formatShare, formatTime, formatWhole, MISSING } from "/page/formats.js";
 
-/** @import { Endpoint, KvEvents, PredictionQuality, Series, Status, Timeline } from "/page/agent.js" */
+/** @import { Endpoint, KvEvents, PredictionQuality, Series, Status, Timeline, UnseenQueue } from "/page/agent.js" */
 /** @import { Chart, PanelOptions } from "/page/charts.js" */
 
 /**
@@ -32,6 +32,15 @@ function formatCache({ num_blocks, block_size, cache_tokens }) {
  */
 function formatPredictions({ median_error_tokens, wrong }) {
   return `median error ${formatWhole(Math.round(median_error_tokens))} tokens, ${formatShare(wrong)} off by more than a block`;
+}
+
+/**
+ * A queue that was never seen, and what that means: `none waited in 240 busy readings with up to 15 running; queue-scorer cannot tell it from an idle server`.
+ * @param {UnseenQueue} queue
+ */
+function formatUnseenQueue({ busy_readings, most_running, is_reported, scorers }) {
+  const seen = `${is_reported ? "none waited" : "not reported"} in ${formatWhole(busy_readings)} busy readings with up to ${formatWhole(most_running)} running`;
+  return `${seen}; ${scorers.join(", ") || "no scorer of the pool"} ${scorers.length > 0 ? "cannot tell it from an idle server" : "goes by it alone"}`;
 }
 
 /** @type {(PanelOptions & { series: Series[] })[]} */
@@ -104,6 +113,7 @@ export class Details {
       Address: endpoint.address,
       ...endpoint.engine && { Engine: endpoint.engine },
       "Age of the values": endpoint.age_ms === null ? "never scraped" : formatAge(endpoint.age_ms),
+      ...endpoint.unseen_queue && { Queue: formatUnseenQueue(endpoint.unseen_queue) },
       "Picks reported": sent ? formatWhole(sent.picks) : "no proxy reports",
       "Tokens in flight": sent ? formatWhole(sent.tokens) : MISSING,
       "Errors per second": sent?.errors_per_second === undefined ? MISSING : formatRate(sent.errors_per_second),

@@ -1,6 +1,7 @@
 //! Mistakes of the agent, of the way to it and of the pool's endpoints, each by itself.
 
 use metrics_agent_doctor::doctor::Severity::{Error, Warning};
+use metrics_agent_status::unseen_queue::UnseenQueue;
 use serde_json::json;
 
 use super::fixture::Recorded;
@@ -186,6 +187,39 @@ fn endpoints_that_are_not_scraped() {
     let mut envoy = Recorded::wasm();
     envoy.pools.get_mut("default").unwrap().clear();
     envoy.assert_finds(Error, "the pool has no endpoints", "pool default", "source of endpoints");
+}
+
+#[test]
+fn servers_that_show_no_queue_although_requests_wait_there() {
+    let unseen = |is_reported, scorers: &[&str]| {
+        let scorers = scorers.iter().map(|it| (*it).to_owned()).collect();
+        Some(UnseenQueue { busy_readings: 240, most_running: 8, is_reported, scorers })
+    };
+    let check = "servers show the queues by which they are picked";
+    for (is_reported, scorers, in_flight) in [
+        (true, &["queue-scorer"][..], Some(16)),
+        (true, &["queue-scorer"], None),
+        (true, &[], Some(50)),
+        (false, &[], Some(50)),
+    ] {
+        let queue = unseen(is_reported, scorers);
+        let envoy = Recorded { unseen_queue: queue, in_flight, ..Recorded::wasm() };
+        assert!(envoy.assert_is_ok().passed().contains(&check));
+    }
+    assert!(!Recorded::wasm().assert_is_ok().passed().contains(&check), "no server has had much work");
+
+    let fix = "--rules expected-latency";
+    let mut envoy = Recorded::wasm();
+    envoy.pools.get_mut("default").unwrap().pop();
+    envoy.hosts("model-servers").pop();
+    envoy.unseen_queue = unseen(true, &["queue-scorer"]);
+    envoy.in_flight = Some(17);
+    let problem = "no request waited in 240 busy readings with up to 8 running: queue-scorer does not tell it from an idle \
+                   server; the proxies have 17 in flight there";
+    envoy.assert_finds(Warning, problem, "endpoint 127.0.0.1:18001", fix);
+    envoy.unseen_queue = unseen(false, &["queue-scorer"]);
+    envoy.in_flight = Some(1);
+    envoy.assert_finds(Warning, "the server reports no waiting requests in 240", "127.0.0.1:18001", fix);
 }
 
 #[test]

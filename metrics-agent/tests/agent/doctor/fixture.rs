@@ -8,7 +8,8 @@ use metrics_agent_doctor::doctor::{
     diagnose,
 };
 use metrics_agent_status::extension::ServerStatus;
-use metrics_agent_status::pool::{PoolStatus, RefusedObjects};
+use metrics_agent_status::pool::{PoolStatus, RefusedObjects, TrafficStatus};
+use metrics_agent_status::unseen_queue::UnseenQueue;
 use serde_json::{Value, json};
 
 /// The namespace and key of the metadata that the shipped cluster reads, and the picker's header.
@@ -34,6 +35,10 @@ pub(super) struct Recorded {
     pub(super) grpc_reads_metrics: Option<bool>,
     /// The health of the servers of the recorded pool.
     pub(super) health: Option<ServerHealth>,
+    /// The queue of the endpoints' servers, which was never seen.
+    pub(super) unseen_queue: Option<UnseenQueue>,
+    /// Requests that proxies have in flight at each endpoint; `None`: no proxy reports.
+    pub(super) in_flight: Option<u64>,
     /// Why the agent refuses the pools.
     pub(super) refusal: Option<&'static str>,
     /// Envoy Gateway's calls of the agent.
@@ -64,6 +69,8 @@ impl Recorded {
             agent_error: None,
             grpc_reads_metrics: None,
             health: None,
+            unseen_queue: None,
+            in_flight: None,
             refusal: None,
             extension: None,
         }
@@ -148,9 +155,13 @@ impl Recorded {
     fn agent(&self) -> AgentFacts {
         let names = self.pools.keys().cloned().collect();
         let status = |(pool, endpoints): (&String, &Vec<(String, &str)>)| {
+            let sent = self.in_flight.map(|requests| TrafficStatus { requests, ..TrafficStatus::default() });
             let endpoints: Vec<_> = endpoints
                 .iter()
-                .map(|(address, state)| json!({"name": address, "address": address, "state": state, "reason": self.reason, "age_ms": self.age_ms}))
+                .map(|(address, state)| {
+                    json!({"name": address, "address": address, "state": state, "reason": self.reason, "age_ms": self.age_ms,
+                           "unseen_queue": self.unseen_queue, "sent": sent})
+                })
                 .collect();
             let reads_metrics = self.grpc_reads_metrics;
             let grpc = reads_metrics.map(|it| json!({"parser": "vllmgrpc-parser", "reads_metrics": it}));

@@ -44,6 +44,8 @@ fn running(document: &Value) -> Recorded {
         agent_error: None,
         grpc_reads_metrics: None,
         health: None,
+        unseen_queue: None,
+        in_flight: None,
         refusal: None,
         extension: None,
     }

@@ -170,3 +170,21 @@ fn unread(facts: &Facts, pool: &PoolStatus, endpoint: &EndpointStatus) -> Option
     let place = format!("agent {}, pool {}, endpoint {}", facts.agent.url, pool.pool, endpoint.address);
     Some(Finding::warning(place, format!("{state}: {reason}"), fix))
 }
+
+/// Servers whose scorers take them for idle, because they show no queue. Nothing was checked until a server
+/// has had much work.
+pub(super) fn queues(facts: &Facts) -> Option<Vec<Finding>> {
+    const FIX: &str = "let the pool's rules count what was sent, as --rules expected-latency, or correct the metric of waiting requests: \
+                       label llm-d.ai/engine-type, core-metrics-extractor";
+    let pools = facts.agent.pools.values().filter_map(|status| status.as_ref().ok());
+    let endpoints = pools.flat_map(|pool| pool.endpoints.iter().map(move |endpoint| (pool, endpoint)));
+    let unseen: Vec<_> =
+        endpoints.filter_map(|(pool, it)| Some((pool, it, it.unseen_queue.as_ref()?))).collect();
+    let findings = unseen.iter().filter_map(|(pool, endpoint, queue)| {
+        let in_flight = endpoint.sent.as_ref().map_or(0, |sent| sent.requests);
+        let place = format!("agent {}, pool {}, endpoint {}", facts.agent.url, pool.pool, endpoint.address);
+        let problem = format!("{queue}; the proxies have {in_flight} in flight there");
+        queue.hides_load(in_flight).then(|| Finding::warning(place, problem, FIX))
+    });
+    (!unseen.is_empty()).then(|| findings.collect())
+}

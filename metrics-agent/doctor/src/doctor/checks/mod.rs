@@ -18,7 +18,7 @@ use super::report::Finding;
 type Check = fn(&Facts) -> Option<Vec<Finding>>;
 
 /// All checks, each with the statement that holds when it finds nothing.
-pub(super) const ALL: [(&str, Check); 38] = [
+pub(super) const ALL: [(&str, Check); 39] = [
     ("Envoy has taken all updates of its configuration", |facts| Some(filters::updates(facts))),
     ("a listener has the endpoint picker", filters::presence),
     ("Envoy Gateway calls the agent", extension::calls),
@@ -49,6 +49,7 @@ pub(super) const ALL: [(&str, Check); 38] = [
     ("Envoy has the pool's endpoints as hosts", endpoints::hosts),
     ("endpoints are ready", endpoints::ready),
     ("the agent has read all endpoints", endpoints::readings),
+    ("servers show the queues by which they are picked", endpoints::queues),
     ("the clusters of gRPC servers speak HTTP/2", grpc::clusters),
     ("gRPC servers serve", grpc::servers),
     ("Envoy has the filter's statistics", statistics),

@@ -36,6 +36,7 @@ fn endpoint(name: &str, waiting: u64, kv_usage: f64, age_ms: Option<u64>) -> End
         kv_usage: Some(kv_usage),
         engine: None,
         kv_usage_metric: None,
+        unseen_queue: None,
         lora: None,
         block_size: None,
         num_blocks: None,
