@@ -335,7 +335,7 @@ impl Cycle<'_> {
         let (reading, now) = (self.reading(endpoint), self.load(endpoint).requests as f64);
         let at_server = reading.waiting.unwrap_or(0) as f64 + reading.running.unwrap_or(0) as f64;
         let since = seen.endpoint(endpoint).at_reading.map_or(0.0, |then| now - then.requests);
-        now + (at_server.min(1e4) + since - now).max(0.0) * self.correction(endpoint)
+        now + (at_server.min(1e4) + since - now).max(0.0) * self.correction(endpoint) / seen.elsewhere()
     }
 
     /// The share of what a reading shows beyond the known loads that counts at its age.

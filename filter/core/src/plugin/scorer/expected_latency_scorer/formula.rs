@@ -106,10 +106,13 @@ impl Formula {
 
     /// Requests in flight at the endpoint: those that are known, and more if its reading shows that others
     /// send there too. `counted` are all requests in flight, `known` those of them that are compared.
+    ///
+    /// Proxies that do not share see the same reading. If each corrected by all that it shows, they would
+    /// avoid or prefer the server together, so each corrects by its own part of the requests.
     #[inline(always)]
     pub(super) fn requests(&self, row: &CostRow, counted: f64, known: f64) -> f64 {
         let unknown = row.shown + row.since * counted - known;
-        known + unknown.max(0.0) / self.fading(row)
+        known + unknown.max(0.0) / (self.elsewhere * self.fading(row))
     }
 
     /// The number by which the age of a reading divides what the reading shows: 1 for a new one.

@@ -37,7 +37,7 @@ fn straightforward_scores(cycle: &Cycle<'_>, candidates: &[usize]) -> Vec<f64> {
         let then = state.at(endpoint).at_reading();
         let since = then.map_or(0.0, |then| cycle.load(endpoint).requests as f64 - then.requests);
         let unknown = at_reading.min(1e4) + since - known;
-        if unknown > 0.0 { known + unknown * correction(endpoint) } else { known }
+        if unknown > 0.0 { known + unknown * correction(endpoint) / state.elsewhere() } else { known }
     };
     let (endpoints, number) = (cycle.pool.as_slice().len() as f64, candidates.len() as f64);
     let arrivals = state.arrivals(cycle.now) * state.elsewhere() / (1e3 * endpoints);

@@ -206,6 +206,24 @@ fn requests_that_only_the_reading_shows_count() {
 }
 
 #[test]
+fn proxies_that_share_nothing_each_correct_by_their_own_part() {
+    let mut fixture = fixture(&[(2, 0), (2, 0)]);
+    let mut state = state();
+    // Of three requests at the servers one is known.
+    for n in (0..200).rev() {
+        let updated = Some(NOW.saturating_sub(Duration::from_millis(50 * n)));
+        fixture.readings =
+            [4, 8].map(|running| Reading { updated, running: Some(running), ..Reading::default() }).to_vec();
+        observe(&mut state, &fixture.readings, &[Load { requests: 2, tokens: 0 }; 2]);
+    }
+    fixture.states = PluginStates::only(Box::new(state));
+    let [few, many] = [2.0 + 2.0 / 3.0, 2.0 + 6.0 / 3.0];
+    let mean = f64::midpoint(few, many);
+    let cost = |n: f64| (2.0 * (128.0 * C * (1.0 + n / (mean + 1.0)) + B * n)).round() / 2.0;
+    assert_near(&default_costs(&fixture), &[cost(few), cost(many)]);
+}
+
+#[test]
 fn requests_that_wait_and_are_not_known_have_a_backlog() {
     let mut fixture = fixture(&[(0, 0), (0, 0)]);
     fixture.readings[1] = Reading { updated: Some(NOW), waiting: Some(4), ..Reading::default() };
