@@ -30,7 +30,7 @@ impl UnseenQueue {
 
     /// Whether a scorer of the pool cannot see how busy the server is, with this number of requests in flight
     /// there: it reports no queue, or the number is more than twice the greatest that ran, and none waited.
-    /// Twice, because requests and responses are under way for a moment.
+    /// Twice, because some of those in flight are on the way to the server or back.
     pub fn hides_load(&self, in_flight: u64) -> bool {
         let is_hidden = !self.is_reported || in_flight > self.most_running.saturating_mul(2);
         is_hidden && !self.scorers.is_empty()
@@ -64,8 +64,8 @@ impl fmt::Display for UnseenQueue {
         match scorers.as_slice() {
             [] => f.write_str("; no scorer of the pool goes by waiting requests alone"),
             scorers => {
-                let verb = if scorers.len() == 1 { "does" } else { "do" };
-                write!(f, ": {} {verb} not tell it from an idle server", scorers.join(" and "))
+                let verb = if scorers.len() == 1 { "takes" } else { "take" };
+                write!(f, ": {} {verb} it for idle", scorers.join(" and "))
             }
         }
     }
@@ -85,13 +85,13 @@ mod tests {
         let cases = [
             (
                 unseen(true, &["queue-scorer"]),
-                "no request waited in 240 busy readings with up to 15 running: queue-scorer does not tell it \
-                 from an idle server",
+                "no request waited in 240 busy readings with up to 15 running: queue-scorer takes it for \
+                 idle",
             ),
             (
                 unseen(false, &QUEUE_SCORERS),
-                "the server reports no waiting requests in 240 busy readings with up to 15 running: queue-scorer \
-                 and load-aware-scorer do not tell it from an idle server",
+                "the server reports no waiting requests in 240 busy readings with up to 15 running: \
+                 queue-scorer and load-aware-scorer take it for idle",
             ),
             (
                 unseen(true, &[]),

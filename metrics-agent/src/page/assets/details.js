@@ -35,12 +35,13 @@ function formatPredictions({ median_error_tokens, wrong }) {
 }
 
 /**
- * A queue that was never seen, and what that means: `none waited in 240 busy readings with up to 15 running; queue-scorer cannot tell it from an idle server`.
+ * A queue that was never seen, and what that means: `none waited in 240 busy readings with up to 15 running; queue-scorer takes it for idle`.
  * @param {UnseenQueue} queue
  */
 function formatUnseenQueue({ busy_readings, most_running, is_reported, scorers }) {
   const seen = `${is_reported ? "none waited" : "not reported"} in ${formatWhole(busy_readings)} busy readings with up to ${formatWhole(most_running)} running`;
-  return `${seen}; ${scorers.join(", ") || "no scorer of the pool"} ${scorers.length > 0 ? "cannot tell it from an idle server" : "goes by it alone"}`;
+  if (scorers.length === 0) return `${seen}; no scorer of the pool goes by it alone`;
+  return `${seen}; ${scorers.join(" and ")} ${scorers.length > 1 ? "take" : "takes"} it for idle`;
 }
 
 /** @type {(PanelOptions & { series: Series[] })[]} */

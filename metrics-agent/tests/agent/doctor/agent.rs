@@ -214,8 +214,8 @@ fn servers_that_show_no_queue_although_requests_wait_there() {
     envoy.hosts("model-servers").pop();
     envoy.unseen_queue = unseen(true, &["queue-scorer"]);
     envoy.in_flight = Some(17);
-    let problem = "no request waited in 240 busy readings with up to 8 running: queue-scorer does not tell it from an idle \
-                   server; the proxies have 17 in flight there";
+    let problem = "no request waited in 240 busy readings with up to 8 running: queue-scorer takes it for \
+                   idle; the proxies have 17 in flight there";
     envoy.assert_finds(Warning, problem, "endpoint 127.0.0.1:18001", fix);
     envoy.unseen_queue = unseen(false, &["queue-scorer"]);
     envoy.in_flight = Some(1);

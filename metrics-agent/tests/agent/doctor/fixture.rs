@@ -159,8 +159,8 @@ impl Recorded {
             let endpoints: Vec<_> = endpoints
                 .iter()
                 .map(|(address, state)| {
-                    json!({"name": address, "address": address, "state": state, "reason": self.reason, "age_ms": self.age_ms,
-                           "unseen_queue": self.unseen_queue, "sent": sent})
+                    json!({"name": address, "address": address, "state": state, "reason": self.reason,
+                           "age_ms": self.age_ms, "unseen_queue": self.unseen_queue, "sent": sent})
                 })
                 .collect();
             let reads_metrics = self.grpc_reads_metrics;

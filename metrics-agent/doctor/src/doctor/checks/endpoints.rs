@@ -174,8 +174,8 @@ fn unread(facts: &Facts, pool: &PoolStatus, endpoint: &EndpointStatus) -> Option
 /// Servers whose scorers take them for idle, because they show no queue. Nothing was checked until a server
 /// has had much work.
 pub(super) fn queues(facts: &Facts) -> Option<Vec<Finding>> {
-    const FIX: &str = "let the pool's rules count what was sent, as --rules expected-latency, or correct the metric of waiting requests: \
-                       label llm-d.ai/engine-type, core-metrics-extractor";
+    const FIX: &str = "let the pool's rules count what was sent, as --rules expected-latency, or correct the \
+                       metric of waiting requests: label llm-d.ai/engine-type, core-metrics-extractor";
     let pools = facts.agent.pools.values().filter_map(|status| status.as_ref().ok());
     let endpoints = pools.flat_map(|pool| pool.endpoints.iter().map(move |endpoint| (pool, endpoint)));
     let unseen: Vec<_> =
