@@ -103,7 +103,8 @@ impl Generation {
         chain.add(&Value::from(messages).to_string());
         if request["temperature"] != 0 {
             chain.add(&match &request["seed"] {
-                Value::Null => COUNT.fetch_add(1, Ordering::Relaxed).to_string(),
+                // No seed is written so: with the number alone, the eighth request had the words of seed 7.
+                Value::Null => format!("request {}", COUNT.fetch_add(1, Ordering::Relaxed)),
                 seed => seed.to_string(),
             });
         }
