@@ -1,7 +1,8 @@
 //! The files of a record, bounded in size and number.
 //!
-//! A pool's files are `POOL-MILLISECONDS.jsonl`, by the time of their first line. Their names are in the
-//! order of time, so the oldest is removed for a new one, also after a restart.
+//! A pool's files are `POOL-MILLISECONDS.jsonl`, by the time of their first line, or one more than the name
+//! before where the clock has not passed that. Their names are in the order of their lines, so the oldest is
+//! removed for a new one, also after a restart.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -99,8 +100,9 @@ impl Files {
     /// Begins a file, for which the oldest make room.
     fn begin(&self, pool: &str, block_tokens: u32) -> io::Result<OpenFile> {
         let prefix = prefix_of(pool);
-        self.make_room(&prefix)?;
-        let mut milliseconds = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
+        let newest = self.make_room(&prefix)?;
+        let now = u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX);
+        let mut milliseconds = newest.map_or(now, |newest| now.max(newest + 1));
         let mut file = loop {
             let path = self.folder.join(format!("{prefix}{milliseconds:013}.jsonl"));
             match OpenOptions::new().append(true).create_new(true).mode(0o600).open(path) {
@@ -116,13 +118,15 @@ impl Files {
         Ok(OpenFile { file, bytes: header.len() as u64, block_tokens })
     }
 
-    /// Removes the oldest files of a pool until there is room for one more.
-    fn make_room(&self, prefix: &str) -> io::Result<()> {
+    /// Removes the oldest files of a pool until there is room for one more. Returns the time in the name of
+    /// the newest, in milliseconds.
+    fn make_room(&self, prefix: &str) -> io::Result<Option<u64>> {
         let mut files = files_of(&self.folder, prefix)?;
         files.sort();
-        let mut bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+        let newest = files.last().map(|(milliseconds, ..)| *milliseconds);
+        let mut bytes: u64 = files.iter().map(|(.., bytes)| bytes).sum();
         let mut count = files.len();
-        for (path, size) in files {
+        for (_, path, size) in files {
             if count < MAX_FILES && bytes + self.max_bytes / FILES <= self.max_bytes {
                 break;
             }
@@ -130,7 +134,7 @@ impl Files {
             bytes -= size;
             count -= 1;
         }
-        Ok(())
+        Ok(newest)
     }
 }
 
@@ -141,15 +145,16 @@ fn prefix_of(pool: &str) -> String {
     pool.chars().map(plain).collect::<String>() + "-"
 }
 
-/// The files of a pool, with their sizes.
-fn files_of(folder: &Path, prefix: &str) -> io::Result<Vec<(PathBuf, u64)>> {
+/// The files of a pool: the milliseconds in their names, their paths and their sizes.
+fn files_of(folder: &Path, prefix: &str) -> io::Result<Vec<(u64, PathBuf, u64)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
         let time = name.to_str().and_then(|name| name.strip_prefix(prefix)?.strip_suffix(".jsonl"));
-        if time.is_some_and(|time| time.len() == 13 && time.bytes().all(|digit| digit.is_ascii_digit())) {
-            files.push((entry.path(), entry.metadata()?.len()));
+        let time = time.filter(|time| time.len() == 13 && time.bytes().all(|digit| digit.is_ascii_digit()));
+        if let Some(milliseconds) = time.and_then(|time| time.parse().ok()) {
+            files.push((milliseconds, entry.path(), entry.metadata()?.len()));
         }
     }
     Ok(files)

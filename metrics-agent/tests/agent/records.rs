@@ -1,6 +1,7 @@
 //! Records of finished requests: the lines of the entries that proxies send, and the files.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use endpoint_picker_wire::record::{RecordOutcome, RecordedRequest, Records};
 use endpoint_picker_wire::{Message, OTHER_FORMAT_STATUS, RECORD_FORMAT, decode};
@@ -183,6 +184,18 @@ async fn files_are_bounded_and_the_oldest_are_removed() {
     assert_eq!(kept.last(), Some(&(count - 1)));
     assert!(kept.windows(2).all(|pair| pair[1] == pair[0] + 1), "the newest, without a gap");
     assert!(kept[0] > 0 && stranger.exists());
+}
+
+#[tokio::test]
+async fn a_file_comes_last_also_where_the_clock_was_set_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_an_hour = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() + 3_600_000;
+    std::fs::write(folder.path().join(format!("default-{in_an_hour}.jsonl")), "x").unwrap();
+    let (agent, _server) = start(Some(record(folder.path()))).await;
+    send(&agent, vec![entry(1, &[11])]).await;
+    written(&agent, 1).await;
+    let files = files(folder.path());
+    assert_eq!((files.len(), lines(&files[1]).1.len()), (2, 1));
 }
 
 #[tokio::test]
