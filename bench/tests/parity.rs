@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::Result;
 use endpoint_picker::epp_rules::EppRules;
 use endpoint_picker_bench::epp::recorded_version;
-use endpoint_picker_bench::parity::generator::configuration::drawn;
+use endpoint_picker_bench::parity::configuration::drawn;
 use endpoint_picker_bench::parity::ours::Ours;
 use endpoint_picker_bench::parity::recording::Recording;
 use endpoint_picker_bench::parity::setup::{Comparison, SETUPS, Setup};

@@ -5,16 +5,15 @@
 
 mod apis;
 mod body;
-pub mod configuration;
 mod odd;
 
 use super::case::{self, Adapters, Case, Request, ServerState};
+use super::draw::Draw;
 use super::ours::{Expected, Ours, Prediction};
 use super::setup::{Comparison, Setup, Varies};
 use anyhow::{Result, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use endpoint_picker::rng::{Rng, SplitMix64};
 
 /// Adapters that servers have and requests ask for.
 const ADAPTERS: [&str; 4] = ["sql-adapter", "law-adapter", "med-adapter", "tax-adapter"];
@@ -129,14 +128,14 @@ impl<'a> Generator<'a> {
         if !self.setup.varies(Varies::Held) || self.drawn <= self.setup.servers {
             return Vec::new();
         }
-        (0..self.setup.servers).map(|_| self.draw.rng.below(4)).collect()
+        (0..self.setup.servers).map(|_| self.draw.index(4)).collect()
     }
 
     fn request(&mut self) -> Request {
         let mut request = self.request_without_headers();
         if self.setup.varies(Varies::SessionTokens) && self.draw.chance(70) {
             let endpoint =
-                format!("default/{}", Setup::endpoint_name(self.draw.rng.below(self.setup.servers + 1)));
+                format!("default/{}", Setup::endpoint_name(self.draw.index(self.setup.servers + 1)));
             request.headers.push(("x-session-token".to_owned(), BASE64_STANDARD.encode(endpoint)));
         }
         // Where a producer of tokens fails, the EPP asks no later producer, so a session may be missing.
@@ -205,45 +204,6 @@ pub struct Drawn {
     pub of_epp: Prediction,
     /// Its ends by what our filter has recorded of them.
     pub of_filter: Prediction,
-}
-
-/// Chance, in the words of this module.
-#[derive(Clone, Debug)]
-struct Draw {
-    rng: SplitMix64,
-    /// Bad bodies and the less common APIs come in turn, so that none is left out: this many were drawn.
-    bad_bodies: usize,
-    other_apis: usize,
-}
-
-impl Draw {
-    fn new(seed: u64) -> Self {
-        Self { rng: SplitMix64::new(seed), bad_bodies: 0, other_apis: 0 }
-    }
-
-    fn below(&mut self, bound: usize) -> u64 {
-        self.rng.below(bound) as u64
-    }
-
-    fn index(&mut self, length: usize) -> usize {
-        self.rng.below(length)
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.rng.below(100) < percent
-    }
-
-    fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.rng.below(items.len())]
-    }
-
-    fn some_of(&mut self, items: &[&str], at_most: usize) -> Vec<String> {
-        let mut some: Vec<String> =
-            (0..self.rng.below(at_most + 1)).map(|_| (*self.one_of(items)).to_owned()).collect();
-        some.sort_unstable();
-        some.dedup();
-        some
-    }
 }
 
 #[cfg(test)]

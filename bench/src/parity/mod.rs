@@ -8,6 +8,8 @@
 //! - [`recording`]: the EPP's responses in a file, so that they can be checked without it.
 
 pub mod case;
+pub mod configuration;
+mod draw;
 pub mod generator;
 mod listeners;
 pub mod live_stack;

@@ -4,7 +4,7 @@ use metrics_agent_catalogue::{Options, Plan};
 use metrics_agent_sources::manifests::File;
 
 use crate::manifests::Manifests;
-use crate::parity::generator::configuration::{self, Shape};
+use crate::parity::configuration::{self, ROOM, Shape};
 use anyhow::{Context, Result, anyhow};
 use endpoint_picker::config::PickerConfig;
 use endpoint_picker::epp_rules::EppRules;
@@ -62,9 +62,6 @@ pub enum Varies {
     /// Servers are named in headers, so a case must leave no choice among equal ones.
     NamedServers,
 }
-
-/// Blocks in the cache of a server: more than the cases of a start fill.
-pub(crate) const ROOM: u32 = 50_000;
 
 /// Fewer blocks than that, and a full index forgets one block for each new one, as the EPP's does. A greater
 /// one forgets many at a time, so not the same ones.

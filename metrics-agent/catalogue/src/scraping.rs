@@ -1,14 +1,12 @@
 //! How the endpoints of a pool are scraped.
 
 use core::time::Duration;
-use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 
 use hyper::Uri;
 
 use super::dialect::{Dialects, MultiEngine, TextRules};
-use super::plan::members::Member;
 
 /// Minimum time between two scrapes of an endpoint, as in the EPP.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
@@ -103,14 +101,5 @@ impl SourceKind {
             Self::Gpu => "dcgm",
             Self::Models => "models",
         }
-    }
-}
-
-impl DataSource {
-    /// The address of the source for an endpoint.
-    pub fn address(&self, member: &Member) -> SocketAddr {
-        let node = member.pod.as_ref().and_then(|pod| pod.node).filter(|_| self.is_on_node);
-        let own = member.endpoint.address();
-        SocketAddr::new(node.unwrap_or_else(|| own.ip()), self.port.map_or(own.port(), NonZeroU16::get))
     }
 }

@@ -12,7 +12,7 @@ use super::kubernetes::ObjectId;
 /// Maximum number of manifest files in a directory.
 const MAX_FILES: usize = 256;
 
-/// Maximum number of manifests in all files together, and of objects of one kind in a namespace.
+/// Maximum number of manifests in all files together.
 pub const MAX_MANIFESTS: usize = 4096;
 
 /// Extensions of the files in a directory that are read.

@@ -64,7 +64,8 @@ pub(super) struct BySource(HashMap<ScrapedSource, Vec<Target>>);
 impl BySource {
     /// Adds an endpoint, whose values go into this slot.
     pub(super) fn add(&mut self, source: &DataSource, member: &Member, slot: &Arc<Slot>) {
-        let (kind, address, settings) = (source.kind, source.address(member), Arc::clone(&source.settings));
+        let (kind, address, settings) =
+            (source.kind, member.address_of(source), Arc::clone(&source.settings));
         let targets = self.0.entry(ScrapedSource { kind, address, settings }).or_default();
         targets.push((member.pod_name().into(), Arc::clone(slot)));
     }

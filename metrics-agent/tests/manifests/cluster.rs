@@ -12,7 +12,7 @@ use fixture::{
 use metrics_agent_catalogue::cluster::{CatalogueSettings, ClusterCatalogue};
 use metrics_agent_catalogue::plan::members::Members;
 use metrics_agent_catalogue::{Options, Plan};
-use metrics_agent_sources::manifests::MAX_MANIFESTS;
+use metrics_agent_sources::kubernetes::MAX_OBJECTS;
 use serde_json::json;
 
 use crate::reading::options;
@@ -314,13 +314,13 @@ fn an_object_that_is_being_deleted_counts_as_deleted() {
 
 #[test]
 fn a_namespace_with_too_many_objects_loses_its_youngest_and_others_none() {
-    let many = (0..=MAX_MANIFESTS).map(|number| objective("n", &format!("{number:04}"), "llama", 1));
+    let many = (0..=MAX_OBJECTS).map(|number| objective("n", &format!("{number:04}"), "llama", 1));
     let others = [pool("n", "llama", OLD), pool("m", "llama", OLD), objective("m", "d", "llama", 1)];
     let Update { plan, refusals } = Fixture::default().set(many.chain(others));
-    assert_eq!(objectives(&plan, "n/llama").len(), MAX_MANIFESTS);
+    assert_eq!(objectives(&plan, "n/llama").len(), MAX_OBJECTS);
     assert_eq!(objectives(&plan, "m/llama").len(), 1);
     let [refusal] = &refusals[..] else { panic!("{refusals:?}") };
-    assert_eq!(refusal.source.to_string(), format!("InferenceObjective n/{MAX_MANIFESTS}"));
+    assert_eq!(refusal.source.to_string(), format!("InferenceObjective n/{MAX_OBJECTS}"));
     assert!(refusal.reasons[0].contains("limit of 4096"), "{refusal:?}");
 }
 

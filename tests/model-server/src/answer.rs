@@ -2,7 +2,7 @@
 
 use super::agent;
 use super::body::{Body, body, error, json_body};
-use super::engine::Work;
+use super::event_stream::{self, send_events};
 use super::protocol::{CLAIM_ENCODING, CLAIM_HEADER, MODEL, SERVED_BY, SERVED_MODEL};
 use super::request::ReceivedRequest;
 use super::state::{State, lock};
@@ -128,7 +128,7 @@ async fn complete(
         Err(reason) => return error(StatusCode::BAD_REQUEST, &format!("the body is not JSON: {reason}")),
     };
     if is_chat && request_json["stream"] == true && agent::is_agents(&request_json) {
-        return agents(shared, request.uri.path(), &request_json, pause);
+        return event_stream::agents(shared, request.uri.path(), &request_json, pause);
     }
     let completion = Completion::new(&request_json, is_chat, &request.body);
     let model = HeaderValue::from_str(&completion.model);
@@ -154,53 +154,6 @@ async fn complete(
         response.headers_mut().insert(SERVED_MODEL, model);
     }
     response
-}
-
-/// The streamed response to an agent's request.
-pub(crate) fn agents(
-    shared: Arc<State>,
-    path: &str,
-    request_json: &Value,
-    pause: Duration,
-) -> Response<Body> {
-    let (events, tokens) = agent::events(path, request_json, &shared.name);
-    let model = request_json["model"].as_str().unwrap_or(MODEL).to_owned();
-    let prompt = request_json.to_string().into_bytes();
-    let (sender, receiver) = Channel::new(1);
-    tokio::spawn(async move {
-        let mut work = shared.engine.as_ref().map(|engine| engine.submit(&model, &prompt, tokens as u64));
-        send_events(events.into_iter(), &mut work, sender, pause).await;
-    });
-    let mut response = Response::new(receiver.boxed_unsync());
-    let kind = HeaderValue::from_static("text/event-stream; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
-}
-
-/// Sends events as the engine makes their tokens, each after a pause.
-async fn send_events(
-    mut events: impl Iterator<Item = String>,
-    work: &mut Option<Work>,
-    mut sender: Sender<Bytes>,
-    pause: Duration,
-) {
-    loop {
-        // The timer counts in milliseconds: no pause would still be one.
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
-        // Tokens that come together are written together; each comes by itself where no time passes.
-        let count = match work {
-            Some(work) => {
-                work.tokens().await.map_or(usize::MAX, |new| usize::try_from(new).unwrap_or(usize::MAX))
-            }
-            None => 1,
-        };
-        let piece: String = events.by_ref().take(count).collect();
-        if piece.is_empty() || sender.send_data(Bytes::from(piece)).await.is_err() {
-            break;
-        }
-    }
 }
 
 impl Completion {

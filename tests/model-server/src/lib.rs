@@ -11,6 +11,7 @@ mod body;
 mod connection;
 mod echo;
 mod engine;
+mod event_stream;
 pub mod kv_events;
 mod metrics;
 mod port;

@@ -1,8 +1,8 @@
 //! Answers in the shapes of OpenAI's responses and Anthropic's messages, whose events have types.
 
 use super::agent;
-use super::answer;
 use super::body::{Body, body, error, json_body};
+use super::event_stream;
 use super::protocol::MODEL;
 use super::request::ReceivedRequest;
 use super::state::State;
@@ -33,7 +33,7 @@ pub(crate) fn answer(
         return refusal;
     }
     if request_json["stream"] == true && agent::is_agents(&request_json) {
-        return answer::agents(shared, path, &request_json, pause);
+        return event_stream::agents(shared, path, &request_json, pause);
     }
     let prompt = if path == "/v1/responses" { &request_json["input"] } else { &request_json["messages"] };
     let prompt = prompt.to_string();

@@ -1,8 +1,8 @@
 //! Bodies of every API that has a prompt, with what prompts are made of: each of few bodies comes again and
 //! again, so that a picker that takes one apart differently from the other does not find it again.
 
-use super::Draw;
 use crate::parity::case::Request;
+use crate::parity::draw::Draw;
 
 /// A image of 1024 by 512 pixels, as far as its header goes.
 const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAABAAAAAIACAYAAAAczR65";

@@ -1,7 +1,8 @@
 //! Ordinary requests: prompts in every form, many of them with a beginning that others have as well.
 
-use super::{ADAPTERS, Draw};
+use super::ADAPTERS;
 use crate::parity::case::Request;
+use crate::parity::draw::Draw;
 use endpoint_picker_model_server::MODEL;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Requests that are refused, or that are unusual: bad bodies, other APIs, hints outside the pool.
 
-use super::Draw;
 use crate::parity::case::Request;
+use crate::parity::draw::Draw;
 use endpoint_picker_model_server::MODEL;
 use serde_json::json;
 

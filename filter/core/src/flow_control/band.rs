@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::BandConfig;
 use super::drain::Drain;
 use super::flows::{Flows, Programs};
+use super::nanos::Nanos;
 use super::outcome::Outcome;
 use super::status::{BandStatus, Waits};
-use super::waiting::{Nanos, Slot, Waiting, WaitingList};
+use super::waiting::{Slot, Waiting, WaitingList};
 use crate::plugin::DEFAULT_FLOW;
 
 /// The waiting requests of one priority.

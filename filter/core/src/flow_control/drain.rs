@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::waiting::Nanos;
+use super::nanos::Nanos;
 
 /// Number of intervals in the mean: the newest has 1/16 of the weight.
 const MEMORY: u64 = 16;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use crate::flow_control::Eviction;
+use crate::flow_control::nanos::Nanos;
 use crate::flow_control::outcome::Ticket;
-use crate::flow_control::waiting::Nanos;
 
 /// Requests in flight, and those among them that may be evicted.
 #[derive(Debug, Default)]

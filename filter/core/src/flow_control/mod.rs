@@ -10,6 +10,7 @@ mod drain;
 mod eviction;
 mod flows;
 mod machine;
+mod nanos;
 mod outcome;
 mod stages;
 mod status;

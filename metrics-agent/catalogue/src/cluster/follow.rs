@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use metrics_agent_sources::kubernetes::{ClusterObject, ObjectId, ObjectsResult};
-use metrics_agent_sources::manifests::{File, MAX_MANIFESTS, Problem, Problems};
+use metrics_agent_sources::kubernetes::{ClusterObject, MAX_OBJECTS, ObjectId, ObjectsResult};
+use metrics_agent_sources::manifests::{File, Problem, Problems};
 use metrics_agent_support::files;
 use metrics_agent_support::runtime::{ResultCounter, Tasks};
 use serde_json::Value as Json;
@@ -215,10 +215,10 @@ fn limit_kind<S>(items: &mut Vec<Item<S>>, problems: &mut Vec<Problem>) {
     items.retain(|item| {
         let count = counts.entry(item.metadata.namespace.clone()).or_default();
         *count += 1;
-        if *count > MAX_MANIFESTS {
-            let text = format!("exceeds the limit of {MAX_MANIFESTS} objects of a kind in a namespace");
+        if *count > MAX_OBJECTS {
+            let text = format!("exceeds the limit of {MAX_OBJECTS} objects of a kind in a namespace");
             problems.push(item.origin.problem("", text));
         }
-        *count <= MAX_MANIFESTS
+        *count <= MAX_OBJECTS
     });
 }

@@ -9,6 +9,8 @@ use endpoint_picker::pool::Endpoint;
 use metrics_agent_sources::endpoints::PORT_OF_POOL;
 use metrics_agent_sources::kubernetes::{Pod, PodSelector};
 
+use crate::scraping::DataSource;
+
 /// The labels with the active target ports of an endpoint; the first one found decides. On pods these are
 /// annotations (the EPP's key and its alias); endpoints of a file have labels only.
 pub const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
@@ -43,6 +45,13 @@ impl Member {
     /// ports give it.
     pub fn rank(&self) -> Option<u16> {
         self.endpoint.name().rsplit_once("-rank-")?.1.parse().ok()
+    }
+
+    /// The address of one of its other data sources.
+    pub fn address_of(&self, source: &DataSource) -> SocketAddr {
+        let node = self.pod.as_ref().and_then(|pod| pod.node).filter(|_| source.is_on_node);
+        let own = self.endpoint.address();
+        SocketAddr::new(node.unwrap_or_else(|| own.ip()), source.port.map_or(own.port(), NonZeroU16::get))
     }
 
     /// The name of its pod; of endpoints of flags and files their own name without the namespace.
@@ -194,7 +203,7 @@ mod tests {
     /// Example of `dcgm-data-source`.
     #[test]
     fn a_source_may_have_the_address_of_the_pods_node() {
-        use super::super::super::scraping::{DataSource, Scheme, ScrapeSettings, SourceKind};
+        use crate::scraping::{Scheme, ScrapeSettings, SourceKind};
 
         let settings = ScrapeSettings {
             interval: core::time::Duration::from_secs(1),
@@ -213,7 +222,7 @@ mod tests {
             let source =
                 DataSource { kind: SourceKind::Gpu, settings: Arc::clone(&settings), port, is_on_node };
             let pod = Some(Arc::new(pod.clone()));
-            source.address(&Member { endpoint: endpoint.clone(), pod, is_denied: false }).to_string()
+            Member { endpoint: endpoint.clone(), pod, is_denied: false }.address_of(&source).to_string()
         };
         assert_eq!(address(true, &on_node), "192.0.2.7:9400");
         assert_eq!(address(false, &on_node), "10.0.0.1:9400");

@@ -12,8 +12,8 @@ mod watch;
 pub use client::{ApiError, Client, ConnectError, Lines, Reason, ResponseBody};
 use metrics_agent_support::runtime::Tasks;
 pub use objects::{
-    BASE_MODEL_LABEL, ClusterObject, ClusterObjects, ConfigMaps, ObjectId, ObjectWatches, ObjectsResult,
-    PickerConfigMap,
+    BASE_MODEL_LABEL, ClusterObject, ClusterObjects, ConfigMaps, MAX_OBJECTS, ObjectId, ObjectWatches,
+    ObjectsResult, PickerConfigMap,
 };
 pub use pods::{PendingPods, Pod, PodSelector, PodWatches, ReadyPods};
 pub use services::{ServiceWatches, Services, WatchedServices};

@@ -1,6 +1,7 @@
 //! Changes to a shipped configuration: filters, routes and clusters.
 
-use super::file::{Config, PICKER, http_filters, replace, text};
+use super::document::{http_filters, replace, text};
+use super::file::{Config, PICKER};
 use super::picker::{self, set_field};
 use crate::Filter;
 use anyhow::{Context, Result, ensure};

@@ -1,6 +1,7 @@
 //! Listeners: in a file that Envoy watches, and more than one.
 
-use super::file::{Config, LISTENERS_FILE, text};
+use super::document::text;
+use super::file::{Config, LISTENERS_FILE};
 use crate::endpoint_files::replace;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};

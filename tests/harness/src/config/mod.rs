@@ -1,6 +1,8 @@
 //! The shipped Envoy configurations as tests start them.
 
 mod changes;
+mod differences;
+mod document;
 mod examples;
 mod file;
 mod listeners;

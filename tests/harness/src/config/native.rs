@@ -3,7 +3,7 @@
 //! The module needs fewer settings: it labels its statistics, raises its buffer limit, writes the metadata
 //! that `header_to_metadata` copies for the wasm filter, and polls the agent itself.
 
-use super::file::{connection_manager_of, http_filters};
+use super::document::{connection_manager_of, http_filters};
 use super::picker;
 use crate::Filter;
 use anyhow::{Context, Result};

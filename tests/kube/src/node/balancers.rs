@@ -1,8 +1,8 @@
 //! Addresses of Services of type `LoadBalancer`, as a cloud gives them: connections to one go to the
 //! Service's ready pods in turns.
 
+use super::RETRY;
 use super::names::SERVICE;
-use super::scheduling::RETRY;
 use crate::namespace::BRIDGE;
 use anyhow::{Context, Result, ensure};
 use futures_util::{StreamExt, pin_mut};

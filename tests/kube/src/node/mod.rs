@@ -35,11 +35,14 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 /// The name of the node.
 pub(crate) const NODE: &str = "test-node";
+
+/// The pause after a failed call of the API server.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// The file that stands for a container image: its program, or all that an image without a program has.
 #[derive(Clone, Debug)]

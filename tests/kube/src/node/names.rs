@@ -1,6 +1,6 @@
 //! The cluster's DNS server: the name of a Service leads to the addresses of its ready pods.
 
-use super::scheduling::RETRY;
+use super::RETRY;
 use crate::namespace::HOST_ADDRESS;
 use anyhow::{Context, Result};
 use endpoint_picker_harness::dns::{DnsServer, RecordType, ResponseCode, Zone};

@@ -1,8 +1,8 @@
 //! The life of one pod, from its binding to its removal.
 
+use super::RETRY;
 use super::network::{ADDRESS_ANNOTATION, PodNetwork};
 use super::probe::Readiness;
-use super::scheduling::RETRY;
 use super::status::{self, ContainerState, PodState};
 use super::volumes::Volumes;
 use super::{Kubelet, container, hooks};

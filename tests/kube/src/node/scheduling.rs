@@ -1,6 +1,6 @@
 //! Watches pods: binds those without a node, and starts a task for each of the node's own.
 
-use super::{Kubelet, NODE, pod};
+use super::{Kubelet, NODE, RETRY, pod};
 use anyhow::Result;
 use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,12 +9,8 @@ use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-/// The pause after a failed call of the API server.
-pub(super) const RETRY: Duration = Duration::from_millis(200);
 
 /// The running pods, by uid.
 type Running = HashMap<String, watch::Sender<Arc<Pod>>>;

@@ -11,7 +11,7 @@ use slab::Slab;
 use self::program_aware::ProgramAware;
 pub(super) use self::program_aware::Programs;
 pub use self::program_aware::Tokens;
-use super::waiting::Nanos;
+use super::nanos::Nanos;
 use crate::plugin::Fairness;
 
 /// The flows of a band.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 use super::FlowTable;
-use crate::flow_control::waiting::Nanos;
+use crate::flow_control::nanos::Nanos;
 use crate::plugin::{FairnessRange as Range, ProgramAwareFairness};
 
 /// Flows that are compared in each of the two orders. With up to this many waiting, all are.

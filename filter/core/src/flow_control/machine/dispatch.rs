@@ -3,8 +3,9 @@
 use core::time::Duration;
 
 use super::Machine;
+use crate::flow_control::nanos::Nanos;
 use crate::flow_control::outcome::{Event, Outcome};
-use crate::flow_control::waiting::{Nanos, Slot};
+use crate::flow_control::waiting::Slot;
 
 impl Machine {
     /// Dispatches the first request of the highest band that has one. A band whose ceiling is reached stops

@@ -17,9 +17,10 @@ use super::Config;
 use super::band::Band;
 use super::eviction::{InFlight, Reclamation};
 use super::flows::{Programs, Tokens};
+use super::nanos::Nanos;
 use super::outcome::{Event, Outcome, Ticket};
 use super::status::{BandStatus, TenantStatus, Tenants};
-use super::waiting::{Nanos, Slot, Waiting, WaitingList};
+use super::waiting::{Slot, Waiting, WaitingList};
 use crate::plugin::Arrival;
 
 /// The queue in front of a pool: requests wait in it until the pool has capacity for them.

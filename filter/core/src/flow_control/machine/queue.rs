@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::{Config, Machine, TicketState};
 use crate::flow_control::band::Band;
 use crate::flow_control::flows::Programs;
+use crate::flow_control::nanos::Nanos;
 use crate::flow_control::outcome::{Event, Outcome, Ticket};
 use crate::flow_control::status::TenantSlot;
-use crate::flow_control::waiting::{Nanos, Slot, Waiting};
+use crate::flow_control::waiting::{Slot, Waiting};
 use crate::flow_control::{BandConfig, FALLBACK_PRIORITY};
 use crate::plugin::{DEFAULT_FLOW, Fairness};
 

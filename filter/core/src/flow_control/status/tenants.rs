@@ -8,8 +8,8 @@ use hashbrown::{Equivalent, HashMap};
 use slab::Slab;
 
 use super::Waits;
+use crate::flow_control::nanos::Nanos;
 use crate::flow_control::outcome::Outcome;
-use crate::flow_control::waiting::Nanos;
 
 /// Maximum number of tenants of all bands with figures of their own.
 pub const MAX_TENANTS: usize = 100;

@@ -12,6 +12,9 @@ pub use watches::ObjectWatches;
 
 use super::watch::{Resource, Update};
 
+/// Maximum number of objects of one kind in a namespace.
+pub const MAX_OBJECTS: usize = 4096;
+
 /// The newest objects of all kinds; before every kind was listed once, which ones are missing.
 pub type ObjectsResult = Result<Arc<ClusterObjects>, String>;
 

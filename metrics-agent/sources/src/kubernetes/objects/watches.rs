@@ -10,13 +10,12 @@ use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    BASE_MODEL_LABEL, CONFIG_MAP, ClusterObject, ConfigMaps, KINDS, ObjectId, ObjectStore, ObjectsResult,
-    PickerConfigMap, ROUTES,
+    BASE_MODEL_LABEL, CONFIG_MAP, ClusterObject, ConfigMaps, KINDS, MAX_OBJECTS, ObjectId, ObjectStore,
+    ObjectsResult, PickerConfigMap, ROUTES,
 };
 use crate::kubernetes::Namespaces;
 use crate::kubernetes::client::Client;
 use crate::kubernetes::watch::{Decode, Resource, Selector, Watch, WatchMetrics, WatchTarget};
-use crate::manifests::MAX_MANIFESTS;
 
 /// The watches of all kinds, until dropped.
 #[derive(Debug)]
@@ -53,7 +52,7 @@ impl ObjectWatches {
             let decode = DecodeObject { resource: target.resource };
             let name = format!("watch of {target}");
             let update = move |update| store.update(index, update);
-            let watch = Watch::new(client.clone(), target, decode, MAX_MANIFESTS, metrics.clone(), update);
+            let watch = Watch::new(client.clone(), target, decode, MAX_OBJECTS, metrics.clone(), update);
             tasks.spawn(name, watch.run())
         };
         let tasks = targets.into_iter().enumerate().map(start).collect();

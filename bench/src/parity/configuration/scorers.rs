@@ -1,7 +1,6 @@
 //! Scorers and pickers of one profile.
 
-use super::{Draft, Draw};
-use crate::parity::setup::ROOM;
+use super::{Draft, Draw, ROOM};
 use endpoint_picker::epp_rules::EppRules;
 use serde_json::{Value, json};
 

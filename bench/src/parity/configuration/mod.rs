@@ -6,9 +6,12 @@ mod queue;
 mod scorers;
 mod stages;
 
-use super::Draw;
+use super::draw::Draw;
 use endpoint_picker::epp_rules::EppRules;
 use serde_json::{Value, json};
+
+/// Blocks in the cache of a server: more than the cases of a start fill.
+pub(super) const ROOM: u32 = 50_000;
 
 /// Purpose of the profiles of a drawn configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
