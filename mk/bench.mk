@@ -33,7 +33,7 @@ trace-request: native ## Count the instructions, cache lines and pages of a requ
 	@tools/test/trace-request $(native)
 
 .PHONY: bench-gateway
-bench-gateway: kube-tools conformance-tools tools native ## Compare requests/s of routes to an InferencePool and to a Service through Envoy Gateway's Envoy, five minutes
+bench-gateway: gateway-tools conformance-tools tools native ## Compare requests/s of routes to an InferencePool and to a Service through Envoy Gateway's Envoy, five minutes
 	@tools/setup/debian wrk
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(CARGO) test --config 'target."cfg(unix)".runner = ["$(CURDIR)/tools/kube/namespace"]' $(programs) --test cost -- --nocapture

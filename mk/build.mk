@@ -60,8 +60,12 @@ test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the
 	@tools/setup/tests
 
 .PHONY: kube-tools
-kube-tools: ## Install the API server, etcd, Envoy Gateway, kubectl, helm and crane for test-kube (into .tools/; ten minutes, once)
-	@tools/kube/setup
+kube-tools: ## Install the API server, etcd, kubectl and helm for test-kube (into .tools/; six minutes, once)
+	@tools/kube/setup cluster
+
+.PHONY: gateway-tools
+gateway-tools: ## The same with Envoy Gateway and crane for test-gateway (eleven minutes, once)
+	@tools/kube/setup gateway
 	@tools/kube/crane
 
 .PHONY: conformance-tools

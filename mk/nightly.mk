@@ -1,7 +1,7 @@
 ## Nightly: slow and rarely failing
 
 # `make` targets in quotes, each with its variables. The last fetches a database from the internet, so without it all others have run.
-nightly_steps := 'test-e2e FILTER=wasm' 'test-e2e FILTER=native' test-extension test-istio conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release test-install check-reproducible test-upgrade 'soak WHOLE=1 SECONDS=600' test-wasm test-loom \
+nightly_steps := 'test-e2e FILTER=wasm' 'test-e2e FILTER=native' test-gateway test-extension test-istio conformance 'fuzz SECONDS=60' 'test-envoys ALL=1' test-dist test-release test-install check-reproducible test-upgrade 'soak WHOLE=1 SECONDS=600' test-wasm test-loom \
 	trace-request native-sanitize msrv deny lint-rare check-studies 'chaos RESUME_STREAMS=1' \
 	'simulate TABLE=regret BARS=1 SEEDS=1 REQUESTS=1500' 'simulate TABLE=traces BARS=1 SEEDS=1 REQUESTS=1500' \
 	'parity CASES=50000' advisories
@@ -24,7 +24,7 @@ check-reproducible: tools ## Build a release twice in different folders and comp
 	@FULL='$(FULL)' tools/test/reproducible
 
 .PHONY: test-upgrade
-test-upgrade: kube-tools tools wasm native ## Upgrade and roll back agent, module and Envoy, and the chart on a real API server, under load, with different formats between them
+test-upgrade: gateway-tools tools wasm native ## Upgrade and roll back agent, module and Envoy, and the chart on a real API server, under load, with different formats between them
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	@tools/test/upgrade
 	$(test_kube) --test extension -- --ignored --nocapture upgrade::

@@ -31,18 +31,23 @@ test-independent: test-tools build wasm native ## Run the end-to-end tests that 
 	@tools/test/e2e independent
 
 .PHONY: test-kube
-test-kube: kube-tools build wasm native ## Run the tests on a real API server with Envoy Gateway, which `make test` leaves out (some of them: PROGRAM=kube or PROGRAM=watches, T=name)
+test-kube: kube-tools build wasm native ## Run the tests on a real API server, which `make test` leaves out (some of them: PROGRAM=chart or PROGRAM=watches, T=name)
 	$(build_programs) --bin endpoint-picker-model-server
 	@# Each test program runs in a network namespace of its own, and its tests mostly wait.
-	RUST_TEST_THREADS=6 $(test_kube) $(addprefix --test ,$(or $(PROGRAM),kube watches)) -- $(T)
+	RUST_TEST_THREADS=6 $(test_kube) $(addprefix --test ,$(or $(PROGRAM),chart watches)) -- $(T)
+
+.PHONY: test-gateway
+test-gateway: gateway-tools build wasm native ## Run the tests of the chart with Envoy Gateway on a real API server (T=name)
+	$(build_programs) --bin endpoint-picker-model-server
+	RUST_TEST_THREADS=6 $(test_kube) --test envoy_gateway -- $(T)
 
 .PHONY: conformance
-conformance: kube-tools conformance-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B'; QUICK=1: without the slow one)
+conformance: gateway-tools conformance-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B')
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
-	CONFORMANCE_TESTS='$(T)' CONFORMANCE_QUICK='$(QUICK)' $(test_kube) --test conformance -- --nocapture
+	CONFORMANCE_TESTS='$(T)' $(test_kube) --test conformance -- --nocapture
 
 .PHONY: test-extension
-test-extension: kube-tools conformance-tools ai-gateway-tools kserve-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
+test-extension: gateway-tools conformance-tools ai-gateway-tools kserve-tools tools native ## Run the tests of routes to InferencePools on a real API server with Envoy Gateway and the chart (T=name)
 	$(build_programs) --bin metrics-agent --bin endpoint-picker-model-server
 	$(test_kube) --test extension -- $(T)
 

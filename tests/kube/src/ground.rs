@@ -1,4 +1,5 @@
-//! One cluster with node and gateway for all tests of a run, each in Kubernetes namespaces of its own.
+//! One cluster with a node, and with a gateway, for all tests of a run, each in Kubernetes namespaces of its
+//! own.
 
 use crate::cluster::{Cluster, Crds};
 use crate::gateway::EnvoyGateway;
@@ -23,46 +24,41 @@ pub(crate) const AGENT_PATH: &str = "/usr/local/bin/metrics-agent";
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Runtime::new().expect("the system has threads for a runtime"));
 static SHARED: OnceCell<Result<Ground, String>> = OnceCell::const_new();
+static SHARED_WITH_GATEWAY: OnceCell<Result<GatewayGround, String>> = OnceCell::const_new();
 
-/// A cluster with a node, Envoy Gateway, and all custom resources except Istio's.
+/// A cluster with a node.
 #[derive(Debug)]
 pub struct Ground {
-    gateway: EnvoyGateway,
     node: Node,
-    modules: Modules,
     cluster: Cluster,
+}
+
+/// The same with Envoy Gateway, and all custom resources except Istio's.
+#[derive(Debug)]
+pub struct GatewayGround {
+    gateway: EnvoyGateway,
+    modules: Modules,
+    ground: Ground,
     next_port: AtomicU16,
 }
 
 impl Ground {
-    /// The one that all tests of this program share. It ends with the program's namespace, not before.
+    /// The one that all tests of this program share, with all custom resources. It ends with the program's
+    /// namespace, not before.
     ///
     /// # Panics
     ///
     /// When it does not start.
     pub async fn shared() -> &'static Self {
-        share(&SHARED, async || Self::start(&logs()).await).await
+        let crds = [Crds::EnvoyGateway, Crds::InferenceExtension, Crds::LlmD, Crds::Istio];
+        share(&SHARED, async move || Self::start(&logs(), images()?, &crds).await).await
     }
 
-    /// Starts one; logs replace those in the folder `logs`.
-    pub async fn start(logs: &Path) -> Result<Self> {
-        let images = images()?;
+    async fn start(logs: &Path, images: Vec<Image>, crds: &[Crds]) -> Result<Self> {
         let cluster = start_cluster(logs).await?;
-        let crds = [Crds::InferenceExtension, Crds::LlmD];
-        let (gateway, node, installed, modules) = tokio::join!(
-            EnvoyGateway::start(&cluster),
-            Node::start(&cluster, images),
-            cluster.install(&crds),
-            Modules::serve(),
-        );
+        let (node, installed) = tokio::join!(Node::start(&cluster, images), cluster.install(crds));
         installed?;
-        Ok(Self {
-            gateway: gateway?,
-            node: node?,
-            modules: modules?,
-            cluster,
-            next_port: AtomicU16::new(20_000),
-        })
+        Ok(Self { node: node?, cluster })
     }
 
     /// The cluster.
@@ -73,6 +69,36 @@ impl Ground {
     /// The node.
     pub fn node(&self) -> &Node {
         &self.node
+    }
+}
+
+impl GatewayGround {
+    /// The one that all tests of this program share. It ends with the program's namespace, not before.
+    ///
+    /// # Panics
+    ///
+    /// When it does not start.
+    pub async fn shared() -> &'static Self {
+        share(&SHARED_WITH_GATEWAY, async || Self::start(&logs()).await).await
+    }
+
+    /// Starts one; logs replace those in the folder `logs`.
+    pub async fn start(logs: &Path) -> Result<Self> {
+        let mut images = images()?;
+        images.push(Image::new("epp", program("epp")?, "/epp"));
+        let ground = Ground::start(logs, images, &[Crds::InferenceExtension, Crds::LlmD]).await?;
+        let (gateway, modules) = tokio::join!(EnvoyGateway::start(&ground.cluster), Modules::serve());
+        Ok(Self { gateway: gateway?, modules: modules?, ground, next_port: AtomicU16::new(20_000) })
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.ground.cluster
+    }
+
+    /// The node.
+    pub fn node(&self) -> &Node {
+        &self.ground.node
     }
 
     /// Envoy Gateway.
@@ -124,8 +150,7 @@ pub(crate) async fn start_cluster(logs: &Path) -> Result<Cluster> {
     Cluster::start(logs).await
 }
 
-/// The images of the project, with the paths that its Dockerfile gives them, and the endpoint picker of the
-/// Inference Extension.
+/// The images of the project, with the paths that its Dockerfile gives them.
 pub(crate) fn images() -> Result<Vec<Image>> {
     let image =
         |name, package, path| -> Result<Image> { Ok(Image::new(name, tools::built(name, package)?, path)) };
@@ -136,6 +161,5 @@ pub(crate) fn images() -> Result<Vec<Image>> {
             "endpoint-picker-model-server",
             "/usr/local/bin/endpoint-picker-model-server",
         )?,
-        Image::new("epp", program("epp")?, "/epp"),
     ])
 }

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
 use crate::gateway::EnvoyGateway;
-use crate::ground::Ground;
+use crate::ground::GatewayGround;
 use crate::token::ProxyToken;
 use anyhow::{Context, Result, bail, ensure};
 use endpoint_picker_harness::eventually::{eventually, within};
@@ -34,7 +34,7 @@ const GATE: &str = "test/serves";
 /// what they ask for.
 #[derive(Debug)]
 pub struct Installation<'a> {
-    ground: &'a Ground,
+    ground: &'a GatewayGround,
     namespace: String,
     port: u16,
     token: ProxyToken,
@@ -42,12 +42,17 @@ pub struct Installation<'a> {
 
 impl<'a> Installation<'a> {
     /// Installs the chart with this many model servers and waits until the filter picks.
-    pub async fn new(ground: &'a Ground, filter: Filter, servers: usize) -> Self {
+    pub async fn new(ground: &'a GatewayGround, filter: Filter, servers: usize) -> Self {
         Self::with_values(ground, filter, servers, &json!({})).await
     }
 
     /// The same with further values of the chart.
-    pub async fn with_values(ground: &'a Ground, filter: Filter, servers: usize, values: &Value) -> Self {
+    pub async fn with_values(
+        ground: &'a GatewayGround,
+        filter: Filter,
+        servers: usize,
+        values: &Value,
+    ) -> Self {
         let namespace = ground.cluster().create_namespace(&filter.to_string()).await.unwrap();
         let token = ProxyToken::create(ground.cluster(), &namespace).await.unwrap();
         let installation = Self { ground, namespace, port: ground.free_port(), token };

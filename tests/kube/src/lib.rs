@@ -11,13 +11,15 @@
 //! - [`AiGateway`]: Envoy AI Gateway on it, whose extension server Envoy Gateway calls too.
 //! - [`KServe`]: KServe's controller of `LLMInferenceService`s on that API server.
 //! - [`Istio`]: Istio's control plane on that API server, with proxies as pods.
-//! - [`Ground`]: a cluster, a node and Envoy Gateway, shared by the tests of a run.
+//! - [`Ground`]: a cluster and a node, shared by the tests of a run. [`GatewayGround`]: the same with Envoy
+//!   Gateway.
 //! - [`Namespace`]: the network in which all of them run.
 //! - [`Installation`]: the chart, installed by helm, with model servers, a Gateway and a form of the filter.
 //! - [`Load`]: requests without a pause, with the pod that answered each.
 //!
-//! `make test-kube` runs the tests of this crate. It installs the programs with `make kube-tools` and gives
-//! each test program a network namespace of its own with `tools/kube/namespace`.
+//! `make test-kube`, `test-gateway`, `test-extension` and `test-istio` run the tests of this crate. They
+//! install the programs with `make kube-tools` and `make gateway-tools`, and give each test program a network
+//! namespace of its own with `tools/kube/namespace`.
 
 mod ai_gateway;
 pub mod chart;
@@ -42,7 +44,7 @@ pub use ai_gateway::{AiGateway, Order};
 pub use cluster::{Cluster, Crds};
 pub use extension::{Extension, PROXIES};
 pub use gateway::EnvoyGateway;
-pub use ground::Ground;
+pub use ground::{GatewayGround, Ground};
 pub use installation::{Installation, POOL, accepted_reports, doctor_finds_nothing};
 pub use istio::Istio;
 pub use kserve::KServe;

@@ -1,4 +1,4 @@
-//! The programs and definitions that `make kube-tools` installs.
+//! The programs and definitions that `make kube-tools` and `make gateway-tools` install.
 
 use anyhow::{Result, ensure};
 use endpoint_picker_harness::tools::root;
@@ -45,6 +45,6 @@ pub(crate) fn istio(path: &str) -> Result<PathBuf> {
 
 fn installed(path: &str) -> Result<PathBuf> {
     let path = root().join(".tools/kube").join(path);
-    ensure!(path.exists(), "no {}: run `make kube-tools`", path.display());
+    ensure!(path.exists(), "no {}: run `make gateway-tools`", path.display());
     Ok(path)
 }

@@ -97,7 +97,7 @@ impl PublishedChart {
 
 fn crane() -> Result<PathBuf> {
     let path = root().join(".tools/bin/crane");
-    ensure!(path.exists(), "no {}: run `make kube-tools`", path.display());
+    ensure!(path.exists(), "no {}: run `make gateway-tools`", path.display());
     Ok(path)
 }
 

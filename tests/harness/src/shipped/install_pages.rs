@@ -14,7 +14,7 @@ const RUN_BY: &[(&str, &[&str])] = &[
             // With the same charts and values; definitions and Envoy Gateway come from Go modules.
             "tests/kube/src/extension.rs",
             "tests/kube/tests/extension/fallback.rs",
-            "tests/kube/tests/kube/envoy_gateway_page.rs",
+            "tests/kube/tests/envoy_gateway/page.rs",
         ],
     ),
     ("envoy.md", &["tools/test/host"]),

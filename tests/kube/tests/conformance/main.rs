@@ -1,8 +1,8 @@
 //! The conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart:
 //! `make conformance`.
 //!
-//! The variable `CONFORMANCE_TESTS` names some of its tests, between `|`, and `CONFORMANCE_QUICK` leaves out
-//! [`SLOW`]; then there is no report. See docs/design/conformance.md.
+//! The variable `CONFORMANCE_TESTS` names some of its tests, between `|`; then there is no report. See
+//! docs/design/conformance.md.
 
 use endpoint_picker_harness::tools;
 use endpoint_picker_kube::{Extension, PROXIES};
@@ -14,15 +14,11 @@ use tokio::time::timeout;
 
 /// All tests of the suite.
 const TESTS: u64 = 14;
-/// Takes minutes by chance.
-const SLOW: &str = "GatewayWeightedAcrossTwoInferencePools";
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_gateway_with_the_chart_passes_the_conformance_suite() {
-    let [some, quick] = ["CONFORMANCE_TESTS", "CONFORMANCE_QUICK"]
-        .map(|name| env::var(name).ok().filter(|value| !value.is_empty()));
-    let is_whole = some.is_none() && quick.is_none();
+    let some = env::var("CONFORMANCE_TESTS").ok().filter(|tests| !tests.is_empty());
     let extension = Extension::shared().await;
     let name = json!({"name": "conformance-services"});
     let api = "rbac.authorization.k8s.io";
@@ -61,10 +57,7 @@ async fn envoy_gateway_with_the_chart_passes_the_conformance_suite() {
     command.arg(format!("--gateway-class={}", extension.class()));
     // The objects end with the cluster. The definitions of Gateway API are those of Envoy Gateway.
     command.args(["--cleanup-base-resources=false", "--allow-crds-mismatch"]);
-    if quick.is_some() {
-        command.arg(format!("-test.skip=^TestConformance$/^{SLOW}$"));
-    }
-    if is_whole {
+    if some.is_none() {
         command.args([
             "--conformance-profiles=Gateway",
             "--organization=endpoint-picker",
@@ -92,12 +85,6 @@ async fn envoy_gateway_with_the_chart_passes_the_conformance_suite() {
         for name in tests.split('|') {
             assert!(passed(name), "{name} was not run: {results:?}");
         }
-    } else if quick.is_some() {
-        assert!(status.success(), "{context}");
-        let passed = results.iter().filter(|line| line.starts_with("--- PASS: TestConformance/"));
-        // Parts of tests have lines of their own.
-        let passed = passed.filter(|line| line.matches('/').count() == 1).count();
-        assert_eq!(u64::try_from(passed).unwrap(), TESTS - 1, "{results:?}; {context}");
     } else {
         let report: Value = serde_saphyr::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
         let core = &report["profiles"][0]["core"];

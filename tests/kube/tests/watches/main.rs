@@ -1,13 +1,11 @@
 //! Watches of the agent, and its behaviour while the API server is slow, away or forbids them:
 //! `make test-kube`.
 //!
-//! All but the first share a cluster, which some of them stop, and run one after the other, because others
-//! measure.
+//! They share a cluster, which some of them stop, and run one after the other, because others measure.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
-mod away;
 mod cluster;
 mod connections;
 mod kinds;

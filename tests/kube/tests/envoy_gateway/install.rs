@@ -3,7 +3,7 @@
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::client;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_kube::{Cluster, Ground, Installation, POOL};
+use endpoint_picker_kube::{Cluster, GatewayGround, Installation, POOL};
 use std::collections::BTreeSet;
 
 /// The kinds that the API server lists, in namespaces or outside of them, as kubectl takes them.
@@ -24,7 +24,7 @@ async fn objects(cluster: &Cluster, kinds: &str, namespace: Option<&str>) -> BTr
 
 #[tokio::test]
 async fn the_chart_leaves_nothing_behind() {
-    let ground = Ground::shared().await;
+    let ground = GatewayGround::shared().await;
     let installation = Installation::new(ground, Filter::Wasm, 1).await;
     let namespace = installation.namespace().to_owned();
     let of_the_release = |object: &String| object.contains(POOL) || object.contains("endpoint-picker");

@@ -9,11 +9,10 @@
 //!   from a folder of this test.
 //! - No cloud gives the Gateway an address. The test sets it; Envoy listens there.
 
-use crate::INFERENCE;
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::{Filter, client, tools};
-use endpoint_picker_kube::{EnvoyGateway, Ground, ProxyToken, Registry};
+use endpoint_picker_kube::{EnvoyGateway, GatewayGround, ProxyToken, Registry};
 use serde_json::{Value, json};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,8 +23,7 @@ const REGISTRY: &str = "registry.example/inference";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_of_the_page_lead_to_a_picked_request() {
-    let _namespace = INFERENCE.lock().await;
-    let ground = Ground::shared().await;
+    let ground = GatewayGround::shared().await;
     let cluster = ground.cluster();
     let [pull, install, request] = commands().unwrap();
     let registry = Registry::start(cluster.logs()).await.unwrap();
@@ -92,7 +90,7 @@ fn commands() -> Result<[String; 3]> {
 }
 
 /// Checks that `make images` builds each image that runs.
-async fn assert_images_are_built(ground: &Ground) -> Result<()> {
+async fn assert_images_are_built(ground: &GatewayGround) -> Result<()> {
     let script = fs::read_to_string(tools::root().join("tools/release/images"))?;
     let get =
         ["get", "pods", "--namespace=inference", "--output=jsonpath={.items[*].spec.containers[*].image}"];

@@ -1,16 +1,13 @@
 //! The objects of deploy/rendered, as a real API server with the definitions of the gateways' projects checks
 //! them.
 
-use crate::INFERENCE;
 use endpoint_picker_harness::tools;
-use endpoint_picker_kube::{Crds, Ground};
+use endpoint_picker_kube::Ground;
 use serde_json::json;
 
 #[tokio::test]
 async fn an_api_server_accepts_the_rendered_objects() {
-    let _namespace = INFERENCE.lock().await;
     let cluster = Ground::shared().await.cluster();
-    cluster.install(&[Crds::Istio]).await.unwrap();
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inference"}});
     cluster.apply("default", &namespace.to_string()).await.unwrap();
     for name in [

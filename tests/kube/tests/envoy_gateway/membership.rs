@@ -2,7 +2,7 @@
 
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
-use endpoint_picker_kube::{Answers, Ground, Installation, Load};
+use endpoint_picker_kube::{Answers, GatewayGround, Installation, Load};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ async fn no_request_is_lost_while_pods_change_behind_the_native_filter() {
 }
 
 async fn pods_change_under_load(filter: Filter) {
-    let ground = Ground::shared().await;
+    let ground = GatewayGround::shared().await;
     let installation = Installation::new(ground, filter, 3).await;
     let load = Load::start(&installation.url("/v1/chat/completions"), CLIENTS, PAUSE);
     let mut absences = Vec::new();
@@ -97,7 +97,7 @@ async fn until_left(installation: &Installation<'_>, pod: &str) -> Instant {
 }
 
 /// Closes the pod's readiness gate for a second, from when requests have left the pod.
-async fn unready_for_a_while(ground: &Ground, installation: &Installation<'_>, pod: &str) -> Absence {
+async fn unready_for_a_while(ground: &GatewayGround, installation: &Installation<'_>, pod: &str) -> Absence {
     installation.set_gate(pod, false).await;
     let changed = async |is_ready: bool| {
         eventually(&format!("{pod} has Ready={is_ready}"), async || {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::{Filter, client};
-use endpoint_picker_kube::{Ground, Installation, Load, POOL};
+use endpoint_picker_kube::{GatewayGround, Installation, Load, POOL};
 use endpoint_picker_model_server::SERVED_MODEL;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn picker_config(max_age: &str) -> Value {
 }
 
 async fn objects_change_under_load(filter: Filter) {
-    let ground = Ground::shared().await;
+    let ground = GatewayGround::shared().await;
     let values = json!({"pickerConfig": {"configMap": "picker"}});
     let installation = Installation::with_values(ground, filter, 2, &values).await;
     let load = Load::start(&installation.url("/v1/chat/completions"), 2, Duration::from_millis(10));

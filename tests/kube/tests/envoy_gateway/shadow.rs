@@ -5,7 +5,7 @@ use anyhow::ensure;
 use endpoint_picker_e2e::fixture::CHAT;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::{Filter, client, tools};
-use endpoint_picker_kube::{Ground, Installation, POOL};
+use endpoint_picker_kube::{GatewayGround, Installation, POOL};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use reqwest::StatusCode;
@@ -44,7 +44,7 @@ async fn the_native_filter_agrees_with_the_epp_before_it() {
 }
 
 async fn agrees(filter: Filter) {
-    let ground = Ground::shared().await;
+    let ground = GatewayGround::shared().await;
     let values = json!({"pickerConfig": {"manifests": {"picker.yaml": CONFIG}}});
     let installation = Installation::with_values(ground, filter, 3, &values).await;
     for object in epp(installation.namespace()) {
@@ -65,7 +65,7 @@ async fn agrees(filter: Filter) {
 }
 
 /// Upgrades the release to this field `shadow` of the pool; null: without.
-async fn set_shadow(ground: &Ground, installation: &Installation<'_>, shadow: &Value) {
+async fn set_shadow(ground: &GatewayGround, installation: &Installation<'_>, shadow: &Value) {
     let mut pool =
         json!({"name": POOL, "selector": {"app": "model-server"}, "targetPorts": [8000], "create": true});
     if !shadow.is_null() {

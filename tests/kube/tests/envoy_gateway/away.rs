@@ -4,7 +4,7 @@
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::run_dir::RunDir;
-use endpoint_picker_kube::{Ground, Installation, Load};
+use endpoint_picker_kube::{GatewayGround, Installation, Load};
 use std::time::{Duration, Instant};
 
 /// How long the API server is away. Watches end at once, and the agent's back-off has its full length after 4
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_away_costs_no_request() {
     let mut logs = RunDir::new().unwrap();
-    let ground = Ground::start(logs.path()).await.unwrap();
+    let ground = GatewayGround::start(logs.path()).await.unwrap();
     let installation = Installation::new(&ground, Filter::Wasm, 3).await;
     let load = Load::start(&installation.url("/v1/chat/completions"), 4, PAUSE);
     let begin = Instant::now();

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use endpoint_picker_e2e::fixture::{CHAT, DESTINATION};
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::{Filter, client, tools};
-use endpoint_picker_kube::{Ground, Installation, POOL};
+use endpoint_picker_kube::{GatewayGround, Installation, POOL, Registry};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ const POLICIES: &str =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_wasm_filter_picks_in_the_envoy_of_envoy_gateway() {
-    let installation = Installation::new(Ground::shared().await, Filter::Wasm, 3).await;
+    let installation = Installation::new(GatewayGround::shared().await, Filter::Wasm, 3).await;
     assert_policies(&installation, 4).await;
     assert_picks(&installation).await;
     installation.until_reported().await;
@@ -24,7 +24,7 @@ async fn the_wasm_filter_picks_in_the_envoy_of_envoy_gateway() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_native_module_picks_in_the_envoy_of_envoy_gateway_without_a_patch() {
-    let installation = Installation::new(Ground::shared().await, Filter::Native, 3).await;
+    let installation = Installation::new(GatewayGround::shared().await, Filter::Native, 3).await;
     assert_policies(&installation, 3).await;
     assert_picks(&installation).await;
     installation.until_reported().await;
@@ -44,7 +44,7 @@ async fn the_native_modules_address_is_used_where_no_policy_reads_the_header() {
 
 async fn assert_picks_without_override(filter: Filter, policies: usize) {
     let values = json!({"gateway": {"endpointOverride": false}});
-    let installation = Installation::with_values(Ground::shared().await, filter, 3, &values).await;
+    let installation = Installation::with_values(GatewayGround::shared().await, filter, 3, &values).await;
     assert_policies(&installation, policies).await;
     for policy in objects(&installation, "backendtrafficpolicies").await.unwrap() {
         assert!(policy["spec"]["loadBalancer"]["endpointOverride"].is_null(), "{policy}");
@@ -55,7 +55,7 @@ async fn assert_picks_without_override(filter: Filter, policies: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn patches_that_match_no_listener_are_reported_and_requests_are_balanced_without_a_pick() {
-    let ground = Ground::shared().await;
+    let ground = GatewayGround::shared().await;
     let installation = Installation::new(ground, Filter::Wasm, 1).await;
     let chart = tools::root().join("deploy/chart").display().to_string();
     let upgrade = ["upgrade", POOL, &chart, "--namespace", installation.namespace(), "--reuse-values"];
@@ -80,6 +80,25 @@ async fn patches_that_match_no_listener_are_reported_and_requests_are_balanced_w
     .await;
     // Without the patches' flag a filter that held a body would hold it until the request times out.
     served_by(&chat(&installation, "a prompt").await);
+    installation.remove().await;
+}
+
+/// The image is put together as the Dockerfile describes it: from scratch, with plugin.wasm.
+#[tokio::test]
+async fn the_gateway_loads_the_wasm_module_from_its_image() {
+    let ground = GatewayGround::shared().await;
+    let registry = Registry::start(ground.cluster().logs()).await.unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let module = Filter::Wasm.module().unwrap();
+    registry
+        .push(&format!("inference/endpoint-picker-wasm:{version}"), &module, "plugin.wasm")
+        .await
+        .unwrap();
+    let values = json!({
+        "image": {"registry": format!("{}/inference", registry.address())},
+        "gateway": {"module": {"url": "", "sha256": ""}},
+    });
+    let installation = Installation::with_values(ground, Filter::Wasm, 1, &values).await;
     installation.remove().await;
 }
 

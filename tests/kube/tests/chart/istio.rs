@@ -71,7 +71,7 @@ async fn started(filter: Filter) -> Stack {
 
 /// The files that proxies mount of the Secret with the agent's token.
 fn token_folder() -> PathBuf {
-    tools::root().join("tests/kube/tests/kube/istio/token")
+    tools::root().join("tests/kube/tests/chart/istio/token")
 }
 
 /// The pool of the chart's values.

@@ -1,10 +1,9 @@
 //! The chart's parts that the other tests do not use: what the agent's token permits, other values on
 //! upgrade, a sidecar, and what the API server makes of all that the chart can render.
 
-use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
 use endpoint_picker_harness::tools;
-use endpoint_picker_kube::{Cluster, Ground, Installation, Registry};
+use endpoint_picker_kube::{Cluster, Ground};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 
@@ -173,25 +172,6 @@ async fn the_sidecar_runs_in_the_pod_of_a_proxy() {
     cluster.apply(namespace, &pod).await.unwrap();
     until_refused(cluster, namespace).await;
     uninstall(cluster, namespace).await;
-}
-
-/// The image is put together as the Dockerfile describes it: from scratch, with plugin.wasm.
-#[tokio::test]
-async fn the_gateway_loads_the_wasm_module_from_its_image() {
-    let ground = Ground::shared().await;
-    let registry = Registry::start(ground.cluster().logs()).await.unwrap();
-    let version = env!("CARGO_PKG_VERSION");
-    let module = Filter::Wasm.module().unwrap();
-    registry
-        .push(&format!("inference/endpoint-picker-wasm:{version}"), &module, "plugin.wasm")
-        .await
-        .unwrap();
-    let values = json!({
-        "image": {"registry": format!("{}/inference", registry.address())},
-        "gateway": {"module": {"url": "", "sha256": ""}},
-    });
-    let installation = Installation::with_values(ground, Filter::Wasm, 1, &values).await;
-    installation.remove().await;
 }
 
 #[tokio::test]
