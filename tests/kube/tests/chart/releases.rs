@@ -178,6 +178,10 @@ async fn the_sidecar_runs_in_the_pod_of_a_proxy() {
 async fn the_api_server_takes_all_that_the_chart_renders() {
     let cluster = Ground::shared().await.cluster();
     let namespace = &cluster.create_namespace("render").await.unwrap();
+    // The chart's token for the proxies of Envoy Gateway is there.
+    let of_proxies =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "envoy-gateway-system"}});
+    cluster.apply("default", &of_proxies.to_string()).await.unwrap();
     let mut gateway = demo();
     gateway["gateway"] = json!({"kind": "envoy-gateway"});
     let mut native = gateway.clone();
