@@ -60,11 +60,11 @@ test-tools: ## Find or install promtool, Starlette, Node.js and Chromium for the
 	@tools/setup/tests
 
 .PHONY: kube-tools
-kube-tools: ## Install the API server, etcd, kubectl and helm for test-kube (into .tools/; six minutes, once)
+kube-tools: ## Install the API server, etcd, kubectl and helm for test-kube (into .tools/; five minutes, once)
 	@tools/kube/setup cluster
 
 .PHONY: gateway-tools
-gateway-tools: ## The same with Envoy Gateway and crane for test-gateway (eleven minutes, once)
+gateway-tools: ## The same with Envoy Gateway and crane for test-gateway (ten minutes, once)
 	@tools/kube/setup gateway
 	@tools/kube/crane
 
