@@ -39,7 +39,7 @@ test-kube: kube-tools build wasm native ## Run the tests on a real API server, w
 .PHONY: test-gateway
 test-gateway: gateway-tools build wasm native ## Run the tests of the chart with Envoy Gateway on a real API server (T=name)
 	$(build_programs) --bin endpoint-picker-model-server
-	RUST_TEST_THREADS=6 $(test_kube) --test envoy_gateway -- $(T)
+	RUST_TEST_THREADS=6 $(test_kube) --test envoy_gateway --test away -- $(T)
 
 .PHONY: conformance
 conformance: gateway-tools conformance-tools tools native ## Run the conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart (some of its tests: T='A|B')

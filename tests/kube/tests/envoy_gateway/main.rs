@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod away;
 mod changes;
 mod install;
 mod membership;

@@ -1,5 +1,5 @@
-//! Requests through a gateway while the API server is away. The test has a cluster of its own in addition to
-//! the others', and comes first in their order.
+//! Requests through a gateway while the API server is away: `make test-gateway`. A program of its own,
+//! because other tests need their API server.
 
 use endpoint_picker_harness::Filter;
 use endpoint_picker_harness::eventually::eventually;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// s.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Few requests, because tests at the same time measure.
+/// The pause of a client after each response.
 const PAUSE: Duration = Duration::from_millis(20);
 
 #[tokio::test(flavor = "multi_thread")]
