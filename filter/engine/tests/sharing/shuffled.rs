@@ -310,6 +310,9 @@ fn every_plugin_with_state_has_a_case() {
         plugin.roles().recorder.is_some()
     };
     let stateful: Vec<_> = TYPES.iter().copied().filter(|name| is_stateful(name)).collect();
+    let lacking: Vec<_> =
+        stateful.iter().filter(|name| CASES.iter().all(|case| case.plugin != **name)).collect();
+    assert!(lacking.is_empty(), "CASES lacks {lacking:?}");
     assert_eq!(CASES.map(|case| case.plugin), stateful[..]);
 }
 
