@@ -1,8 +1,8 @@
-//! Chance from a seed.
+//! Random choices of cases and configurations, from a seed.
 
 use endpoint_picker::rng::{Rng, SplitMix64};
 
-/// Chance, in the words of this module.
+/// A generator of random choices. Equal seeds give equal choices.
 #[derive(Clone, Debug)]
 pub(super) struct Draw {
     rng: SplitMix64,

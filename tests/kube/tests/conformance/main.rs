@@ -1,8 +1,8 @@
 //! The conformance suite of the Gateway API Inference Extension against Envoy Gateway with the chart:
 //! `make conformance`.
 //!
-//! The variable `CONFORMANCE_TESTS` names some of its tests, between `|`; then there is no report. See
-//! docs/design/conformance.md.
+//! The suite runs only the tests that the variable `CONFORMANCE_TESTS` lists, with `|` between them, and then
+//! writes no report. See docs/design/conformance.md.
 
 use endpoint_picker_harness::tools;
 use endpoint_picker_kube::{Extension, PROXIES};
