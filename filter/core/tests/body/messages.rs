@@ -200,6 +200,21 @@ fn vertex_requests_carry_a_body_of_another_api() {
 }
 
 #[test]
+fn a_beginning_is_not_refused_for_what_comes_behind_it() {
+    let json = payload(2, br#"{"model":"m","messages":[{"role":"user","content":"hello"}]}"#);
+    for first in [&[][..], &payload(2, &payload(2, b"not JSON")), &payload(2, b"\x12\x09")] {
+        let body = frame(&[first, &payload(2, &json)].concat());
+        read_bytes(&body, Api::VertexChat).unwrap();
+        for cut in 5..body.len() {
+            match Body::read_beginning(&body[..cut], Api::VertexChat, &Options::default()) {
+                Some(read) => assert!(read.is_ok(), "{cut}: {read:?}"),
+                None => assert!(cut < body.len() - 1, "{cut}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn a_refusal_of_vertex_names_the_message() {
     for (api, name) in [
         (Api::VertexChat, "ChatCompletionsRequest"),

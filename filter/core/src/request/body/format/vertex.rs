@@ -1,6 +1,6 @@
 //! Vertex AI's service of predictions, whose requests carry the JSON of another API.
 
-use crate::protobuf::{Payload, Value};
+use crate::protobuf::{Malformed, Payload, Value};
 use crate::request::body::message::{MessageError, Messages, ReadMessage};
 use crate::request::body::object::{Format, Model, Rules};
 use crate::request::body::{Api, Body, Options, Parser, ResponseMessage, beginning};
@@ -69,25 +69,36 @@ fn read_responses<'a>(request: Payload<'a>, options: &Options<'_>) -> Result<Bod
 
 /// Reads the body in the `data` of the request's `google.api.HttpBody`, as a body of `api`.
 fn read<'a>(request: Payload<'a>, api: Api, options: &Options<'_>) -> Result<Body<'a>, MessageError> {
-    let mut http_body = None;
-    for field in request.fields() {
-        if let (2, Value::Payload(payload)) = field? {
-            http_body = Some(payload);
-        }
-    }
-    let mut data = Payload::default();
-    for field in http_body.ok_or(MessageError::NoInput)?.fields() {
-        if let (2, Value::Payload(payload)) = field? {
-            data = payload;
-        }
-    }
+    let http_body = last_payload(request)?.ok_or(MessageError::NoInput)?;
+    let read = read_http_body(http_body, api, options);
+    // The `data` that is refused may be still to arrive, or another one that takes its place.
+    if request.is_cut() { read.map_err(|_| MessageError::NoInput) } else { read }
+}
+
+fn read_http_body<'a>(
+    http_body: Payload<'a>,
+    api: Api,
+    options: &Options<'_>,
+) -> Result<Body<'a>, MessageError> {
+    let data = last_payload(http_body)?.unwrap_or_default();
     let body = if data.is_cut() {
-        // A part that is refused may lack only what is still to arrive.
         let completed = beginning::complete(data.arrived.to_vec()).ok_or(MessageError::NoInput)?;
-        Body::read(&completed, api, options).map_err(|_| MessageError::NoInput)?.into_owned()
+        Body::read(&completed, api, options).map(Body::into_owned)
     } else {
-        Body::read_bytes(data.arrived, api, options).map_err(|error| MessageError::Json(error.to_string()))?
+        Body::read_bytes(data.arrived, api, options)
     };
+    let body = body.map_err(|error| MessageError::Json(error.to_string()))?;
     // Its offsets are those in the JSON.
     Ok(Body { model_span: None, priority_span: None, ..body })
+}
+
+/// The last value of field 2, which is the `HttpBody` of a request and the `data` of an `HttpBody`.
+fn last_payload(message: Payload<'_>) -> Result<Option<Payload<'_>>, Malformed> {
+    let mut last = None;
+    for field in message.fields() {
+        if let (2, Value::Payload(payload)) = field? {
+            last = Some(payload);
+        }
+    }
+    Ok(last)
 }
