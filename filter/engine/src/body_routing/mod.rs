@@ -2,7 +2,7 @@
 //! request's route again.
 //!
 //! The Gateway API Inference Extension has these rules in an external processor of its own. Here the body is
-//! read once: the [reading](Reading) also serves the decision in the pool of the route that results.
+//! read once: the [`ReadBody`] also serves the decision in the pool of the route that results.
 
 mod base_models;
 
@@ -12,7 +12,7 @@ use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::grpc::has_messages;
 use endpoint_picker::headers::{HeaderList, Headers};
 use endpoint_picker::request::body::{
-    Api, BodyError, Options, Reading, complete, opens_tunnel, request_path,
+    Api, BodyError, Options, ReadBody, complete, opens_tunnel, request_path,
 };
 use endpoint_picker_wire::statistics::BODY_BASED_ROUTING;
 
@@ -112,7 +112,7 @@ impl<M: MetricSink> BodyRouter<M> {
     }
 
     /// The body has grown to `size` bytes, or has arrived completely. Once it has been read, the headers are
-    /// set, and `route` finds the request's route, with the reading if there is one. `None`: the request is
+    /// set, and `route` finds the request's route, with the body if it was read. `None`: the request is
     /// held, or the router has responded to it.
     pub fn request_body<P: Proxy, T>(
         &self,
@@ -120,7 +120,7 @@ impl<M: MetricSink> BodyRouter<M> {
         base_models: impl FnOnce() -> Arc<BaseModels>,
         proxy: &mut P,
         (size, is_whole): (usize, bool),
-        route: impl FnOnce(&mut P, Option<&Reading<'_>>) -> T,
+        route: impl FnOnce(&mut P, Option<&ReadBody<'_>>) -> T,
     ) -> Option<T> {
         // It is counted by the pool of its route, or again below.
         awaited.held.release();
@@ -151,15 +151,15 @@ impl<M: MetricSink> BodyRouter<M> {
             }
             let text = if is_whole { Some(bytes) } else { complete(bytes, awaited.api, &options) };
             if let Some(text) = text {
-                let reading = Reading::new(&text, is_whole, awaited.api, &options);
-                match reading.model(&options) {
+                let read_body = ReadBody::new(&text, is_whole, awaited.api, &options);
+                match read_body.model(&options) {
                     Ok(Some(model)) => {
                         self.name(&model, &base_models(), proxy);
-                        return Some(route(proxy, Some(&reading)));
+                        return Some(route(proxy, Some(&read_body)));
                     }
                     Ok(None) if is_whole => {
                         self.count(BodyOutcome::NoModel);
-                        return Some(route(proxy, Some(&reading)));
+                        return Some(route(proxy, Some(&read_body)));
                     }
                     Err(error) if is_whole => {
                         let message = format!("failed to parse request body: {error}");

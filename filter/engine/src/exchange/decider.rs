@@ -11,7 +11,7 @@ use endpoint_picker::decision::{Abstention, Outcome};
 use endpoint_picker::fallback::{Fallback, FallbackReason};
 use endpoint_picker::request::ModelResolution;
 use endpoint_picker::request::Request;
-use endpoint_picker::request::body::{Api, Body, BodyError, Reading};
+use endpoint_picker::request::body::{Api, Body, BodyError, ReadBody};
 use endpoint_picker::request::cached_prompt::CachedPrompt;
 use endpoint_picker::request::subset::Subset;
 
@@ -134,20 +134,19 @@ impl<'a, S: PoolStore, M: MetricSink, P: Proxy> Decider<'a, S, M, P> {
         }
     }
 
-    /// Decides for a request whose body has arrived completely, by a reading of it if there is one that
-    /// serves.
+    /// Decides for a request whose body has arrived completely, by `read_body` if it serves.
     pub(super) fn by_whole_body(
         &mut self,
-        reading: Option<&Reading<'_>>,
+        read_body: Option<&ReadBody<'_>>,
     ) -> Result<(Decided, Option<Box<NewBody>>)> {
         let api = self.head.api;
         let options = self.view.body_options(self.head.headers());
-        let bytes = match reading {
-            Some(reading) => Cow::Borrowed(reading.bytes()),
+        let bytes = match read_body {
+            Some(read_body) => Cow::Borrowed(read_body.bytes()),
             None => self.body(usize::MAX)?,
         };
         let own;
-        let read = if let Some(read) = reading.and_then(|reading| reading.body(api, &options)) {
+        let read = if let Some(read) = read_body.and_then(|read_body| read_body.body(api, &options)) {
             read
         } else {
             own = Body::read_bytes(&bytes, api, &options);

@@ -25,7 +25,7 @@ use core::time::Duration;
 
 use endpoint_picker::decision::rejection::Rejection;
 use endpoint_picker::fallback::Fallback;
-use endpoint_picker::request::body::Reading;
+use endpoint_picker::request::body::ReadBody;
 
 use self::head::{RequestHead, RequestOwner};
 use self::other_picker::RoutedRequest;
@@ -223,20 +223,20 @@ impl Exchange {
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &mut impl Proxy,
         size: usize,
-        reading: &Reading<'_>,
+        read_body: &ReadBody<'_>,
     ) -> Flow {
         if !self.is_undecided() {
             return Flow::Continue;
         }
         self.arrived = size;
         if let Some(other) = &mut self.other {
-            other.body.extend_from_slice(reading.bytes());
+            other.body.extend_from_slice(read_body.bytes());
         }
         let mut turn = Turn { exchange: self, pool, proxy };
-        let result = if reading.is_whole() {
-            turn.decide_by_whole_body(Some(reading))
+        let result = if read_body.is_whole() {
+            turn.decide_by_whole_body(Some(read_body))
         } else {
-            turn.decide_by_beginning(size, Some(reading))
+            turn.decide_by_beginning(size, Some(read_body))
         };
         turn.settle(result)
     }
@@ -275,21 +275,21 @@ impl Exchange {
     }
 
     /// Continues in the pool that takes the request, after [`Flow::Move`]. That pool decides by its own
-    /// rules, from the request's beginning. `size` are the bytes of its body that have arrived, and `reading`
-    /// is that of a body which was read before the request had its route.
+    /// rules, from the request's beginning. `size` are the bytes of its body that have arrived, and
+    /// `read_body` is the body if it was read before the request had its route.
     pub fn continue_in(
         &mut self,
         pool: &mut WorkerPool<impl PoolStore, impl MetricSink>,
         proxy: &mut impl Proxy,
         size: usize,
-        reading: Option<&Reading<'_>>,
+        read_body: Option<&ReadBody<'_>>,
     ) -> Flow {
         self.progress = Progress::Reading { until: pool.config.limits.peek_bytes };
         let has_whole_body = self.place.has_whole_body;
         self.place = QueuePlace { has_whole_body, ..QueuePlace::default() };
         self.arrived = size;
         let mut turn = Turn { exchange: self, pool, proxy };
-        let result = turn.decide_again(size, reading);
+        let result = turn.decide_again(size, read_body);
         turn.settle(result)
     }
 

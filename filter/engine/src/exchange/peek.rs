@@ -2,7 +2,7 @@
 
 use endpoint_picker::cached_prefixes;
 use endpoint_picker::grpc::{PREFIX, Prefix};
-use endpoint_picker::request::body::{Api, Body, Reading, complete, has_no_model};
+use endpoint_picker::request::body::{Api, Body, ReadBody, complete, has_no_model};
 
 use super::decider::{Decided, Decider};
 use crate::config::Limits;
@@ -20,9 +20,9 @@ pub(super) enum Peek {
 }
 
 impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
-    /// Decides by the first `length` bytes of the body, or a reading of its beginning, if they have enough. A
+    /// Decides by the first `length` bytes of the body, or by `read_body`, if they have enough. A
     /// malformed body is refused when it has arrived completely, if it is held that long.
-    pub(super) fn by_beginning(&mut self, length: usize, reading: Option<&Reading<'_>>) -> Result<Peek> {
+    pub(super) fn by_beginning(&mut self, length: usize, read_body: Option<&ReadBody<'_>>) -> Result<Peek> {
         let api = self.head.api;
         if api.reads_first_message() {
             return self.by_first_message(length);
@@ -51,7 +51,7 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Decider<'_, S, M, P> {
         // A prompt that has not arrived by then is not awaited: a server may do without it.
         let is_last = length >= max_held_bytes;
         let (completed, own);
-        let read = if let Some(read) = reading.and_then(|reading| reading.body(api, &options)) {
+        let read = if let Some(read) = read_body.and_then(|read_body| read_body.body(api, &options)) {
             read.ok()
         } else {
             // The cut body is closed first, so that the same reader can read it.

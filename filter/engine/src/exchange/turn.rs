@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use endpoint_picker::decision::Abstention;
 use endpoint_picker::grpc::PREFIX;
-use endpoint_picker::request::body::{Api, Reading};
+use endpoint_picker::request::body::{Api, ReadBody};
 
 use super::decider::Decider;
 use super::peek::Peek;
@@ -64,23 +64,23 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
         decided.map_or(Ok(Flow::Hold), |decided| self.act(decided))
     }
 
-    /// Decides from the start, with the part of the body that has arrived: `size` bytes, or a reading of
-    /// them.
-    pub(super) fn decide_again(&mut self, size: usize, reading: Option<&Reading<'_>>) -> Result<Flow> {
+    /// Decides from the start, with the part of the body that has arrived: `size` bytes, or
+    /// `read_body`.
+    pub(super) fn decide_again(&mut self, size: usize, read_body: Option<&ReadBody<'_>>) -> Result<Flow> {
         let flow = self.decide_by_head(self.exchange.has_body)?;
         if flow != Flow::Hold || !self.exchange.is_held() {
             Ok(flow)
         } else if self.exchange.place.has_whole_body {
-            self.decide_by_whole_body(reading)
+            self.decide_by_whole_body(read_body)
         } else {
-            self.decide_by_beginning(size, reading)
+            self.decide_by_beginning(size, read_body)
         }
     }
 
-    pub(super) fn decide_by_whole_body(&mut self, reading: Option<&Reading<'_>>) -> Result<Flow> {
+    pub(super) fn decide_by_whole_body(&mut self, read_body: Option<&ReadBody<'_>>) -> Result<Flow> {
         self.exchange.place.has_whole_body = true;
         let view = &self.pool.view();
-        let (decided, new) = self.decider(view).by_whole_body(reading)?;
+        let (decided, new) = self.decider(view).by_whole_body(read_body)?;
         if let Some(new) = new {
             self.replace_body(*new)?;
         }
@@ -91,14 +91,14 @@ impl<S: PoolStore, M: MetricSink, P: Proxy> Turn<'_, S, M, P> {
     pub(super) fn decide_by_beginning(
         &mut self,
         size: usize,
-        mut reading: Option<&Reading<'_>>,
+        mut read_body: Option<&ReadBody<'_>>,
     ) -> Result<Flow> {
         let Limits { max_held_bytes, unread_body, .. } = self.pool.config.limits;
         while let Progress::Reading { until } = self.exchange.progress
             && until <= size
         {
             let view = &self.pool.view();
-            match self.decider(view).by_beginning(until, reading.take())? {
+            match self.decider(view).by_beginning(until, read_body.take())? {
                 Peek::Decided(decided) => return self.act(decided),
                 Peek::More(next) if until < max_held_bytes => {
                     self.exchange.progress = Progress::Reading { until: next.min(max_held_bytes) };

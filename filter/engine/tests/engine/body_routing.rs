@@ -1,4 +1,4 @@
-//! The model in a body as a header, and one reading of the body for route and pool.
+//! The model in a body as a header, which is read once for route and pool.
 
 use endpoint_picker_engine::body_routing::{
     AwaitedBody, BASE_MODEL_NAME, BaseModels, BodyRouter, MODEL_NAME,
@@ -229,9 +229,9 @@ fn through(fixture: &mut Fixture, path: &str, body: &str, is_whole: bool) -> (Fa
     let size = body.len();
     let arrived = (size, is_whole);
     let flow =
-        routing.router.request_body(awaited, base_models, &mut request.proxy, arrived, |proxy, reading| {
+        routing.router.request_body(awaited, base_models, &mut request.proxy, arrived, |proxy, read_body| {
             match exchange.request_headers(&mut fixture.pool, proxy, false) {
-                Flow::Hold => exchange.request_body_read(&mut fixture.pool, proxy, size, reading.unwrap()),
+                Flow::Hold => exchange.request_body_read(&mut fixture.pool, proxy, size, read_body.unwrap()),
                 flow => flow,
             }
         });

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use endpoint_picker::request::body::{Api, Options, Reading};
+use endpoint_picker::request::body::{Api, Options, ReadBody};
 use endpoint_picker::rng::{Rng, SplitMix64};
 use endpoint_picker_engine::config::Config;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
@@ -339,12 +339,12 @@ fn a_body_that_was_read_for_the_route_is_not_read_again_for_another_pool() {
     let mut request = pools.request(&[]);
     pools.head(&mut request, false);
     request.proxy.request_body = BODY.as_bytes().to_vec();
-    let reading = Reading::new(BODY.as_bytes(), true, Api::Completions, &Options::default());
+    let read_body = ReadBody::new(BODY.as_bytes(), true, Api::Completions, &Options::default());
     let (size, own) = (BODY.len(), &mut pools.pools[0].0);
-    let flow = request.exchange.request_body_read(own, &mut request.proxy, size, &reading);
+    let flow = request.exchange.request_body_read(own, &mut request.proxy, size, &read_body);
     assert_eq!(flow, Flow::Move(0));
     let other = &mut pools.pools[1].0;
-    let flow = request.exchange.continue_in(other, &mut request.proxy, size, Some(&reading));
+    let flow = request.exchange.continue_in(other, &mut request.proxy, size, Some(&read_body));
     assert_eq!((flow, request.destination().is_some()), (Flow::Continue, true));
     assert!(request.proxy.body_reads.borrow().is_empty());
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use endpoint_picker::request::body::Reading;
+use endpoint_picker::request::body::ReadBody;
 use endpoint_picker_engine::body_routing::{AwaitedBody, BodyRouter};
 
 use super::filter_pool::{HELD_BODIES, buffer_limit};
@@ -54,12 +54,13 @@ impl WorkerRouter {
         awaited: &mut AwaitedBody,
         request: &mut RequestHandle<'_>,
         (event, is_whole): (Event, bool),
-        route: impl FnOnce(&mut RequestHandle<'_>, Option<&Reading<'_>>) -> T,
+        route: impl FnOnce(&mut RequestHandle<'_>, Option<&ReadBody<'_>>) -> T,
     ) -> (Option<T>, Option<LocalReply>) {
         let mut pick = None;
         let mut envoy = Envoy::new(request, event, &self.steering, &mut pick, None);
         let arrived = (envoy.request_body_size(), is_whole);
-        let route = |envoy: &mut Envoy<'_, '_>, reading: Option<&Reading<'_>>| route(envoy.handle(), reading);
+        let route =
+            |envoy: &mut Envoy<'_, '_>, read_body: Option<&ReadBody<'_>>| route(envoy.handle(), read_body);
         let routed = self.router.request_body(awaited, || self.models.current(), &mut envoy, arrived, route);
         (routed, envoy.reply)
     }

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 
 use endpoint_picker::headers::HeaderList;
-use endpoint_picker::request::body::Reading;
+use endpoint_picker::request::body::ReadBody;
 use endpoint_picker_engine::body_routing::AwaitedBody;
 use endpoint_picker_engine::budget::KeptBytes;
 use endpoint_picker_engine::exchange::{Exchange, Flow};
@@ -116,20 +116,20 @@ impl Picking {
         worker.with(request, event, pick, own, |pool, envoy| part(exchange, pool, envoy))
     }
 
-    /// Has the pool at this place among the other pools take the request over, with the reading of its body
-    /// if there is one.
+    /// Has the pool at this place among the other pools take the request over, with its body if
+    /// it was read.
     fn move_to(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
         own: Option<OwnEvent<'_>>,
         place: usize,
-        reading: Option<&Reading<'_>>,
+        read_body: Option<&ReadBody<'_>>,
     ) -> (Flow, Option<LocalReply>) {
         self.taken_by = self.worker.other(place);
         self.run(request, event, own, |exchange, pool, envoy| {
             let size = envoy.request_body_size();
-            exchange.continue_in(pool, envoy, size, reading)
+            exchange.continue_in(pool, envoy, size, read_body)
         })
     }
 }
@@ -219,8 +219,8 @@ impl Stream {
         };
         let config = Arc::clone(&self.config);
         let router = config.router.as_ref()?;
-        let route = |request: &mut RequestHandle<'_>, reading: Option<&Reading<'_>>| {
-            self.begin_on_route(request, route_of, event, reading)
+        let route = |request: &mut RequestHandle<'_>, read_body: Option<&ReadBody<'_>>| {
+            self.begin_on_route(request, route_of, event, read_body)
         };
         match router.request_body(&mut awaited, request, (event, is_whole), route) {
             (Some(Some(outcome)), _) => Some(outcome),
@@ -237,14 +237,14 @@ impl Stream {
         }
     }
 
-    /// Begins in the pool of the route that the request has by its headers as they are now, with the reading
-    /// of its body if there is one. `None`: the pool has yet to read the body.
+    /// Begins in the pool of the route that the request has by its headers as they are now, with its body
+    /// if it was read. `None`: the pool has yet to read the body.
     fn begin_on_route(
         &mut self,
         request: &mut RequestHandle<'_>,
         route_of: RouteOf,
         event: Event,
-        reading: Option<&Reading<'_>>,
+        read_body: Option<&ReadBody<'_>>,
     ) -> Option<Outcome> {
         request.clear_route_cache();
         self.picking = self.worker(request, route_of).map(|worker| Picking::new(&worker));
@@ -253,10 +253,10 @@ impl Stream {
         }
         match self.begin(request, false) {
             Outcome::Hold => {
-                let reading = reading?;
-                Some(self.in_request_read(request, event, Some(reading), |exchange, pool, envoy| {
+                let read_body = read_body?;
+                Some(self.in_request_read(request, event, Some(read_body), |exchange, pool, envoy| {
                     let size = envoy.request_body_size();
-                    exchange.request_body_read(pool, envoy, size, reading)
+                    exchange.request_body_read(pool, envoy, size, read_body)
                 }))
             }
             outcome => Some(outcome),
@@ -411,12 +411,12 @@ impl Stream {
         self.in_request_read(request, event, None, hook)
     }
 
-    /// As [`Self::in_request`], with the reading of a body that was read before the request had its route.
+    /// As [`Self::in_request`], with the body if it was read before the request had its route.
     fn in_request_read(
         &mut self,
         request: &mut RequestHandle<'_>,
         event: Event,
-        reading: Option<&Reading<'_>>,
+        read_body: Option<&ReadBody<'_>>,
         hook: impl FnOnce(&mut Exchange, &mut Pool, &mut Envoy<'_, '_>) -> Flow,
     ) -> Outcome {
         let Self { picking, part, own, .. } = self;
@@ -428,7 +428,7 @@ impl Stream {
         let Some(picking) = picking else { return Outcome::Continue };
         let (mut flow, mut reply) = picking.run(request, event, own_event(own), hook);
         if let Flow::Move(place) = flow {
-            (flow, reply) = picking.move_to(request, event, own_event(own), place, reading);
+            (flow, reply) = picking.move_to(request, event, own_event(own), place, read_body);
         }
         match (reply, flow) {
             (Some(reply), _) => {

@@ -15,7 +15,7 @@ mod json_text;
 mod message;
 mod object;
 mod parsers;
-mod reading;
+mod read_body;
 
 use core::ops::Range;
 use std::borrow::Cow;
@@ -29,7 +29,7 @@ use form::{Boundary, is_form};
 pub use format::Api;
 pub use message::ResponseMessage;
 pub use parsers::{Parser, Parsers, opens_tunnel, request_path};
-pub use reading::Reading;
+pub use read_body::ReadBody;
 
 /// How bodies are read.
 #[derive(Clone, Copy, Debug)]

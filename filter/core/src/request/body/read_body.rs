@@ -1,4 +1,4 @@
-//! One reading of a body, which several decisions use.
+//! A body that was read once, for several decisions.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::request::prompt::{Media, VideoHints};
 
 /// A body, or its [completed](super::complete) beginning, and what was read of it.
 #[derive(Debug)]
-pub struct Reading<'b> {
+pub struct ReadBody<'b> {
     bytes: &'b [u8],
     is_whole: bool,
     api: Api,
@@ -18,7 +18,7 @@ pub struct Reading<'b> {
     body: Result<Body<'b>, BodyError>,
 }
 
-impl<'b> Reading<'b> {
+impl<'b> ReadBody<'b> {
     /// Reads a body, or its completed beginning.
     pub fn new(bytes: &'b [u8], is_whole: bool, api: Api, options: &Options<'_>) -> Self {
         let &Options { keep_bytes, media, video, refuses_as_epp, .. } = options;
@@ -36,7 +36,7 @@ impl<'b> Reading<'b> {
         self.is_whole
     }
 
-    /// The body as a body of this API; `None` if by these options another reading is needed. Both options are
+    /// The body as a body of this API; `None` if by these options it has to be read again. Both options are
     /// for the same headers.
     pub fn body(&self, api: Api, options: &Options<'_>) -> Option<Result<&Body<'b>, &BodyError>> {
         let has_media = self.body.as_ref().is_ok_and(|body| body.prompt.has_media());
@@ -96,8 +96,8 @@ mod tests {
 
     fn model(api: Api, text: &str) -> Result<Option<String>, BodyError> {
         let options = Options::default();
-        let reading = Reading::new(text.as_bytes(), true, api, &options);
-        reading.model(&options).map(|model| model.map(Cow::into_owned))
+        let read_body = ReadBody::new(text.as_bytes(), true, api, &options);
+        read_body.model(&options).map(|model| model.map(Cow::into_owned))
     }
 
     #[test]
@@ -132,12 +132,12 @@ mod tests {
             assert_eq!(model(Api::ModelOnly, text), Ok(None), "{text}");
         }
         let options = Options::default();
-        let reading = Reading::new(b"{\"model\": \"\xff\"}", true, Api::Chat, &options);
-        assert!(matches!(reading.model(&options), Err(BodyError::NotUtf8 { .. })));
+        let read_body = ReadBody::new(b"{\"model\": \"\xff\"}", true, Api::Chat, &options);
+        assert!(matches!(read_body.model(&options), Err(BodyError::NotUtf8 { .. })));
     }
 
     #[test]
-    fn a_reading_serves_for_the_same_api_and_options_that_need_no_more() {
+    fn a_read_body_serves_for_the_same_api_and_options_that_need_no_more() {
         let with_image = r#"{"model": "m", "messages": [{"role": "user", "content": [
             {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}]}]}"#;
         let options = Options::default();
@@ -147,14 +147,14 @@ mod tests {
             (r#"{"model": "m", "messages": [{"role": "user", "content": "hi"}]}"#, true),
             (with_image, false),
         ] {
-            let reading = Reading::new(text.as_bytes(), true, Api::Chat, &options);
-            let same = reading.body(Api::Chat, &options).unwrap().unwrap();
+            let read_body = ReadBody::new(text.as_bytes(), true, Api::Chat, &options);
+            let same = read_body.body(Api::Chat, &options).unwrap().unwrap();
             assert_eq!(*same, Body::read(text, Api::Chat, &options).unwrap());
-            assert!(reading.body(Api::Chat, &Options { keep_bytes: 0, ..options }).is_some());
+            assert!(read_body.body(Api::Chat, &Options { keep_bytes: 0, ..options }).is_some());
             let longer = Options { keep_bytes: options.keep_bytes + 1, ..options };
-            assert!(reading.body(Api::Chat, &longer).is_none());
-            assert!(reading.body(Api::Completions, &options).is_none());
-            assert_eq!(reading.body(Api::Chat, &other_media).is_some(), serves_other_media, "{text}");
+            assert!(read_body.body(Api::Chat, &longer).is_none());
+            assert!(read_body.body(Api::Completions, &options).is_none());
+            assert_eq!(read_body.body(Api::Chat, &other_media).is_some(), serves_other_media, "{text}");
         }
     }
 }
