@@ -19,8 +19,9 @@ enum Spelling<'a> {
     Long(Box<str>),
 }
 
-/// Maximum number of bytes of a copy that is not on the heap. A name has the size of a `String` with it.
-const SHORT: usize = 22;
+/// Maximum number of bytes of a copy that is not on the heap. A name has the size of a `String` with it: two
+/// bytes are its length and the variant.
+const SHORT: usize = size_of::<String>() - 2;
 
 impl<'a> Name<'a> {
     pub(crate) fn new(text: Str<'a, '_>) -> Self {
