@@ -1,7 +1,7 @@
 //! Responses of the filter in place of a server's response.
 //!
 //! The call of the SDK passes no details of the response code, and traps when Envoy refuses it, so Envoy's
-//! function is declared again here (docs/design/decisions/0703).
+//! function is declared again here (docs/design/decisions/2002).
 
 #![expect(unsafe_code, reason = "Envoy's function takes pointers")]
 

@@ -1,5 +1,6 @@
 //! Every call to Envoy, as a function that returns a `Result`.
 
+mod header_pairs;
 mod local_response;
 mod metrics;
 mod request;

@@ -9,8 +9,9 @@ use endpoint_picker::pool::Endpoint;
 use endpoint_picker_engine::proxy::metadata::Metadata;
 use endpoint_picker_engine::proxy::{Proxy, REJECTED_DETAILS, Result, parse_address};
 use proxy_wasm::hostcalls;
-use proxy_wasm::types::{BufferType, Bytes, MapType};
+use proxy_wasm::types::{BufferType, MapType};
 
+use super::header_pairs::HeaderPairs;
 use super::{Envoy, local_response, refused};
 
 /// The name of the request's state that marks it as picked. Only filters see it, so a client cannot set it.
@@ -25,12 +26,9 @@ impl Proxy for Envoy {
     }
 
     fn request_headers(&self, used: HeaderList) -> Result<HeaderList> {
-        let headers = headers(MapType::HttpRequestHeaders, "get_map(request headers)")?;
-        let bytes = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let mut list = used.emptied((headers.len(), bytes));
-        for (name, value) in &headers {
-            list.push(name.as_bytes(), value);
-        }
+        let headers = HeaderPairs::read(MapType::HttpRequestHeaders, "get_map(request headers)")?;
+        let mut list = used.emptied(headers.size());
+        headers.iter().for_each(|(name, value)| list.push(name, value));
         #[cfg(feature = "trap")]
         assert!(!list.has("x-test-trap"), "the VM ends here, as asked");
         Ok(list)
@@ -112,16 +110,14 @@ impl Proxy for Envoy {
     }
 
     fn read_response_headers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        for (name, value) in headers(MapType::HttpResponseHeaders, "get_map(response headers)")? {
-            read(name.as_bytes(), &value);
-        }
+        let headers = HeaderPairs::read(MapType::HttpResponseHeaders, "get_map(response headers)")?;
+        headers.iter().for_each(|(name, value)| read(name, value));
         Ok(())
     }
 
     fn read_response_trailers(&self, mut read: impl FnMut(&[u8], &[u8])) -> Result<()> {
-        for (name, value) in headers(MapType::HttpResponseTrailers, "get_map(response trailers)")? {
-            read(name.as_bytes(), &value);
-        }
+        let trailers = HeaderPairs::read(MapType::HttpResponseTrailers, "get_map(response trailers)")?;
+        trailers.iter().for_each(|(name, value)| read(name, value));
         Ok(())
     }
 
@@ -170,8 +166,4 @@ fn number(path: Vec<&str>, call: &'static str) -> Option<u64> {
     let value = hostcalls::get_property(path).map_err(refused(call));
     let value = value.inspect_err(|error| log::debug!("{error}")).ok()??;
     Some(u64::from_le_bytes(value.try_into().ok()?))
-}
-
-fn headers(map: MapType, call: &'static str) -> Result<Vec<(String, Bytes)>> {
-    hostcalls::get_map_bytes(map).map_err(refused(call))
 }
