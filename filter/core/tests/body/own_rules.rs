@@ -2,6 +2,9 @@
 
 use endpoint_picker::request::body::{Api, Body, BodyError, Options, Parser, Parsers};
 
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
+
 fn own() -> Options<'static> {
     Options { refuses_as_epp: false, ..Options::default() }
 }

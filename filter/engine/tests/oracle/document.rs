@@ -15,6 +15,8 @@ use crate::catalog::{
     topology_extractor,
 };
 use crate::rules::scorers::scorers;
+#[cfg(all(target_family = "wasm", target_os = "unknown"))]
+use crate::test;
 
 /// The profile handler.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -93,6 +93,7 @@ fn model_of<'a>(body: &'a Body<'_>, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
 mod tests {
     use super::*;
     use crate::request::prompt::TokensPerImage;
+    use crate::test;
 
     fn model(api: Api, text: &str) -> Result<Option<String>, BodyError> {
         let options = Options::default();
