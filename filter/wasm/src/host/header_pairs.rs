@@ -1,7 +1,7 @@
 //! Headers and trailers as Envoy passes them.
 //!
-//! The call of the SDK copies each name and each value into memory of its own, and traps when Envoy refuses it,
-//! so Envoy's function is declared again here (docs/design/decisions/2002).
+//! The call of the SDK copies each name and each value into memory of its own, and traps when Envoy refuses
+//! it, so Envoy's function is declared again here (docs/design/decisions/2002).
 
 #![expect(unsafe_code, reason = "Envoy's function returns pointers")]
 
@@ -16,8 +16,8 @@ unsafe extern "C" {
 }
 
 /// Pairs in the encoding of proxy-wasm: their number, the lengths of all names and values, and then all names
-/// and values, each followed by a zero byte. Numbers have four bytes, the least one first. Without a pair there
-/// may be no byte.
+/// and values, each followed by a zero byte. Numbers have four bytes, the least one first. Without a pair
+/// there may be no byte.
 pub(super) struct HeaderPairs(Box<[u8]>);
 
 impl HeaderPairs {
@@ -33,8 +33,8 @@ impl HeaderPairs {
         if pairs.is_null() {
             return Ok(Self(Box::default()));
         }
-        // SAFETY: Envoy has this memory from `proxy_on_memory_allocate` of the SDK, which leaves it a `Vec<u8>`
-        // of this capacity, and has filled all of it.
+        // SAFETY: Envoy has this memory from `proxy_on_memory_allocate` of the SDK, which leaves it a
+        // `Vec<u8>` of this capacity, and has filled all of it.
         Ok(Self(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(pairs, length)) }))
     }
 
