@@ -45,6 +45,10 @@ pub(crate) fn istio(path: &str) -> Result<PathBuf> {
 
 fn installed(path: &str) -> Result<PathBuf> {
     let path = root().join(".tools/kube").join(path);
-    ensure!(path.exists(), "no {}: run `make gateway-tools`", path.display());
+    ensure!(
+        path.exists(),
+        "no {}: run `make kube-tools`, with a gateway `make gateway-tools`",
+        path.display()
+    );
     Ok(path)
 }
