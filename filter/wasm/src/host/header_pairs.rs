@@ -1,4 +1,5 @@
-//! Headers and trailers as Envoy passes them.
+//! Headers and trailers in the encoding of proxy-wasm: their number, the lengths of all names and values, and
+//! then all names and values, each followed by a zero byte. Numbers have four bytes, the least one first.
 //!
 //! The call of the SDK copies each name and each value into memory of its own, and traps when Envoy refuses
 //! it, so Envoy's function is declared again here (docs/design/decisions/2002).
@@ -15,9 +16,20 @@ unsafe extern "C" {
     fn proxy_get_header_map_pairs(map: u32, pairs: *mut *mut u8, length: *mut usize) -> u32;
 }
 
-/// Pairs in the encoding of proxy-wasm: their number, the lengths of all names and values, and then all names
-/// and values, each followed by a zero byte. Numbers have four bytes, the least one first. Without a pair
-/// there may be no byte.
+/// Encodes names and values.
+pub(super) fn packed(headers: &[(&str, &str)]) -> Vec<u8> {
+    let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let count = u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let lengths = headers.iter().flat_map(|(name, value)| [length(name), length(value)]).flatten();
+    let texts = headers.iter().flat_map(|(name, value)| [name, value]);
+    let texts = texts.flat_map(|text| text.bytes().chain([0]));
+    count.into_iter().chain(lengths).chain(texts).collect()
+}
+
+/// The encoded lengths of a name and of its value.
+type Lengths = [[u8; 4]; 2];
+
+/// The pairs of a map, encoded. Without a pair there may be no byte.
 pub(super) struct HeaderPairs(Box<[u8]>);
 
 impl HeaderPairs {
@@ -46,25 +58,23 @@ impl HeaderPairs {
             texts = rest.get(1..)?;
             Some(text)
         };
-        let lengths = lengths.as_chunks().0.as_chunks().0.iter();
-        lengths.map_while(move |&[name, value]| Some((next(name)?, next(value)?)))
+        lengths.iter().map_while(move |&[name, value]| Some((next(name)?, next(value)?)))
     }
 
     /// Number of pairs, and an upper bound of the bytes of their names and values.
     pub(super) fn size(&self) -> (usize, usize) {
         let (lengths, texts) = self.parts();
-        (lengths.len() / PAIR_OF_LENGTHS, texts.len())
+        (lengths.len(), texts.len())
     }
 
     /// The lengths, and the names and values.
-    fn parts(&self) -> (&[u8], &[u8]) {
+    fn parts(&self) -> (&[Lengths], &[u8]) {
         let split = || {
             let (count, rest) = self.0.split_first_chunk()?;
-            rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(PAIR_OF_LENGTHS)?)
+            let bytes = (u32::from_le_bytes(*count) as usize).checked_mul(size_of::<Lengths>())?;
+            let (lengths, texts) = rest.split_at_checked(bytes)?;
+            Some((lengths.as_chunks().0.as_chunks().0, texts))
         };
         split().unwrap_or_default()
     }
 }
-
-/// Bytes of the lengths of a name and its value.
-const PAIR_OF_LENGTHS: usize = 8;

@@ -8,6 +8,8 @@
 use endpoint_picker_engine::proxy::{ProxyError, Result};
 use proxy_wasm::types::Status;
 
+use super::header_pairs::packed;
+
 /// No gRPC status.
 const NO_GRPC_STATUS: i32 = -1;
 
@@ -47,15 +49,4 @@ pub(super) fn send(status: u16, headers: &[(&str, &str)], body: &[u8], details: 
     } else {
         Err(ProxyError { call: "send_local_response", status: format!("status {status}") })
     }
-}
-
-/// Pairs in the encoding of proxy-wasm: their number, the lengths of all names and values, and then all names
-/// and values, each followed by a zero byte.
-fn packed(headers: &[(&str, &str)]) -> Vec<u8> {
-    let length = |text: &str| u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
-    let count = u32::try_from(headers.len()).unwrap_or(u32::MAX).to_le_bytes();
-    let lengths = headers.iter().flat_map(|(name, value)| [length(name), length(value)]).flatten();
-    let texts = headers.iter().flat_map(|(name, value)| [name, value]);
-    let texts = texts.flat_map(|text| text.bytes().chain([0]));
-    count.into_iter().chain(lengths).chain(texts).collect()
 }
